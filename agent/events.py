@@ -98,7 +98,7 @@ class RunFinished:
     outcome: Outcome
     text: str
     model: str
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     steps: int = 0
 
 

@@ -49,7 +49,7 @@ class ModelAnswer:
 
     content: Sequence[Block]
     stop_reason: StopReason
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     broken_inputs: Mapping[str, BrokenInput] = field(default_factory=dict)
 
 
