@@ -112,6 +112,10 @@ class CancelTokenRegistry:
             self._by_session.setdefault(session_id, {})[request_id] = token
         return token
 
+    def token(self, request_id: str) -> CancelToken | None:
+        with self._lock:
+            return self._by_request.get(request_id)
+
     def release(self, request_id: str) -> None:
         with self._lock:
             token = self._by_request.pop(request_id, None)

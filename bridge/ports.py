@@ -132,11 +132,15 @@ class Store(Protocol):
     Each raises bridge.errors.StoreError when it could not be done, and then nothing was written.
     """
 
-    async def accept(self, request: NewRequest) -> bool:
-        """Inbox row and user message; False when any of its event keys was seen before (nothing written)."""
+    async def accept(self, request: NewRequest) -> int | None:
+        """Inbox row and user message; the message's id, or None when any of its event keys was seen before
+        (then nothing is written)."""
 
-    async def accept_event(self, event_keys: Sequence[str], at: datetime, reply: Outgoing | None = None) -> bool:
-        """Marks an event as seen that starts no run (a command), with its answer in the outbox."""
+    async def accept_event(self, event_keys: Sequence[str], at: datetime) -> bool:
+        """Marks an event as seen that starts no run (a command); False when it was seen before."""
+
+    async def accept_answered(self, event_keys: Sequence[str], at: datetime, reply: Outgoing) -> OutboxRow | None:
+        """As `accept_event`, with the answer in the outbox; None when it was seen before."""
 
     async def start(self, request_ids: Sequence[str]) -> None:
         """Marks requests as running and counts the attempt."""

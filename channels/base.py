@@ -135,6 +135,10 @@ class LiveView:
         self._tools[tool_use_id] = line
         self._touch()
 
+    def tool_done(self, tool_use_id: str, *, failed: bool) -> None:
+        line = self._tools[tool_use_id]
+        self.tool(tool_use_id, ToolLine(line.name, line.args, "failed" if failed else "done"))
+
     def status(self, text: str | None) -> None:
         self._status = text
         self._touch()

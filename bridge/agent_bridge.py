@@ -1,0 +1,235 @@
+"""One run, from stored requests to a stored reply: the agent behind it, the live view before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+import structlog
+
+from agent.events import (
+    DefenceActed,
+    Event,
+    Outcome,
+    RunFinished,
+    TextDelta,
+    TextReplaced,
+    ToolFinished,
+    ToolStarted,
+    Waiting,
+)
+from agent.executor import AgentExecutor, AgentParts
+from agent.messages import Block, JsonObject, Message, blocks_of, text_of
+from agent.ports import ToolContext
+from bridge.conversation import Conversation, Conversations
+from bridge.delivery import Delivery
+from bridge.errors import StoreError
+from bridge.metrics import Metrics
+from bridge.ports import ContextMark, FinishedRun, Request, RequestState, Store
+from bridge.sessions import Work
+from bridge.texts import bridge_texts
+from channels.base import Channel, LiveView, Outgoing, Place, ReplyContext, ToolLine
+
+log = structlog.get_logger()
+
+
+class AgentBridge:
+    """Runs requests through the agent and stores what each run added, exactly once."""
+
+    def __init__(
+        self,
+        parts: AgentParts,
+        store: Store,
+        conversations: Conversations,
+        channels: Mapping[str, Channel],
+        delivery: Delivery,
+        metrics: Metrics,
+    ) -> None:
+        self._parts = parts
+        self._store = store
+        self._conversations = conversations
+        self._channels = channels
+        self._delivery = delivery
+        self._metrics = metrics
+
+    def waits_for_slot(self, place: Place) -> None:
+        log.info("session.waits_for_slot", session=place.session_id)
+
+    async def run(self, work: Work) -> None:
+        """Never raises but for cancellation: whatever went wrong in a run, the line behind it goes on."""
+        place = work.requests[-1].place
+        with structlog.contextvars.bound_contextvars(
+            session=place.session_id, request=work.requests[-1].request_id
+        ):
+            try:
+                await self._run(work)
+            except StoreError as error:
+                log.error("run.not_stored", error=str(error))
+                await self._apologise(work.requests, stored=False)
+            # The border of a run: a bug in it must not end the session's line, and the user must hear of it.
+            except Exception:
+                log.exception("run.crashed")
+                await self._apologise(work.requests, stored=True)
+
+    async def _run(self, work: Work) -> None:
+        lead = work.requests[-1]
+        await self._store.start([request.request_id for request in work.requests])
+        conversation = await self._conversations.get(lead.place)
+        silent = work.token.cancelled
+        progress = _RunProgress(self, work, conversation)
+        if silent:
+            await progress.drive(LiveView())
+            posted: tuple[str, ...] = ()
+        else:
+            view = LiveView()
+            async with self._channels[lead.place.channel].reply(self._reply_context(lead, view)) as stream:
+                await progress.drive(view)
+                posted = await stream.stop()
+        await self._finish(progress, conversation, posted, silent=silent)
+
+    def _reply_context(self, lead: Request, view: LiveView) -> ReplyContext:
+        async def note_posted(posted: Sequence[str]) -> None:
+            try:
+                await self._store.note_posted(lead.request_id, posted)
+            except StoreError as error:
+                log.warning("run.posted_not_stored", error=str(error))
+
+        return ReplyContext(
+            lead.request_id, lead.place, view, lead.posted, lead.message_ref, lead.sender.id, note_posted
+        )
+
+    async def _finish(
+        self, progress: _RunProgress, conversation: Conversation, posted: tuple[str, ...], *, silent: bool
+    ) -> None:
+        lead = progress.lead
+        executor = progress.executor
+        finished = progress.finished
+        conversation.take_over(executor.messages, progress.requests[0].message_id)
+        conversation.summary = executor.summary
+        conversation.model = finished.model
+        conversation.context_tokens, conversation.context_window = executor.context_use()
+        # After a /new in the meantime this run belongs to a context that is past.
+        current = self._conversations.peek(lead.place) is conversation
+        reply = None if silent else Outgoing(lead.place, finished.text, posted, reply_to=lead.message_ref)
+        row = await self._store.finish(
+            FinishedRun(
+                request_ids=tuple(request.request_id for request in progress.requests),
+                place=lead.place,
+                messages=executor.last_run_new_messages[1:],
+                reply=reply,
+                mark=conversation.mark() if current else ContextMark(),
+                finished_at=datetime.now(UTC),
+                state=RequestState.FAILED if finished.outcome is Outcome.FAILED else RequestState.DONE,
+            )
+        )
+        log.info(
+            "run.finished",
+            outcome=finished.outcome,
+            model=finished.model,
+            steps=finished.steps,
+            input_tokens=finished.usage.input_tokens,
+            output_tokens=finished.usage.output_tokens,
+            cache_read_tokens=finished.usage.cache_read_tokens,
+        )
+        self._metrics.count(f"run.{finished.outcome}")
+        if row is not None:
+            self._delivery.put(row)
+
+    async def _apologise(self, requests: Sequence[Request], *, stored: bool) -> None:
+        lead = requests[-1]
+        # The working copy may be half changed; the store is not.
+        self._conversations.forget(lead.place)
+        texts = bridge_texts("auto", text_of(blocks_of(lead.message)))
+        reply = Outgoing(lead.place, texts.failed, reply_to=lead.message_ref)
+        ids = tuple(request.request_id for request in requests)
+        try:
+            if stored:
+                await self._store.set_state(ids, RequestState.FAILED)
+            self._delivery.put(await self._store.enqueue(reply, datetime.now(UTC)))
+        except StoreError:
+            self._delivery.put_unstored(reply)
+
+    def note(self, conversation: Conversation, acted: DefenceActed) -> None:
+        """One event for each defence that acted: the log, /status and the metrics count the same things."""
+        log.info(acted.event, **acted.fields)
+        conversation.acted[acted.event] += 1
+        self._metrics.count(acted.event)
+
+    async def count_effect(self, request_id: str) -> None:
+        await self._store.count_effect(request_id)
+
+    @property
+    def parts(self) -> AgentParts:
+        return self._parts
+
+
+class _RunProgress:
+    """One run under way: feeds the executor's events to the live view."""
+
+    def __init__(self, bridge: AgentBridge, work: Work, conversation: Conversation) -> None:
+        self.requests = list(work.requests)
+        self.lead = work.requests[-1]
+        self.finished = RunFinished(Outcome.FAILED, "", "")
+        self._bridge = bridge
+        self._work = work
+        self._conversation = conversation
+        context = ToolContext(
+            session_id=self.lead.place.session_id,
+            request_id=self.lead.request_id,
+            time_zone=self.lead.sender.time_zone,
+            user_id=self.lead.sender.id,
+        )
+        self.executor = AgentExecutor(bridge.parts, conversation.messages, context, self._steer)
+
+    async def drive(self, view: LiveView) -> None:
+        message = joined(self.requests)
+        self._conversation.language_sample = text_of(blocks_of(message))
+        async with aclosing(self.executor.run_stream(message, self._work.token)) as events:
+            async for event in events:
+                await self._show(event, view)
+
+    async def _show(self, event: Event, view: LiveView) -> None:
+        match event:
+            case TextDelta(text):
+                view.append(text)
+            case TextReplaced(text):
+                view.replace(text)
+            case ToolStarted(tool_use_id, name, args, effects):
+                if effects:
+                    await self._bridge.count_effect(self.lead.request_id)
+                view.tool(tool_use_id, ToolLine(name, short_args(args), "running"))
+            case ToolFinished(tool_use_id, name, is_error):
+                view.tool_done(tool_use_id, failed=is_error)
+            case Waiting(reason):
+                view.status(reason)
+            case DefenceActed():
+                self._bridge.note(self._conversation, event)
+            case RunFinished():
+                self.finished = event
+            case _:
+                pass
+
+    def _steer(self) -> Sequence[str]:
+        taken = self._work.steer()
+        self.requests.extend(taken)
+        return [text_of(blocks_of(request.message)) for request in taken]
+
+
+def joined(requests: Sequence[Request]) -> Message:
+    """Messages that piled up, as the one user message that is answered."""
+    if len(requests) == 1:
+        return {"role": "user", "content": list(blocks_of(requests[0].message))}
+    blocks: list[Block] = [block for request in requests for block in blocks_of(request.message)]
+    return {"role": "user", "content": blocks}
+
+
+def short_args(args: JsonObject, limit: int = 60) -> str:
+    """Arguments as a person sees them on one line."""
+    if len(args) == 1 and isinstance(only := next(iter(args.values())), str | int | float):
+        text = str(only)
+    else:
+        text = json.dumps(args, ensure_ascii=False)[1:-1] if args else ""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,196 @@
+"""The one place where everything is wired, and the life of the process: start, take up, run, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from agent.memory import FileMemory, MemoryFlusher
+
+from agent.cancel import CancelTokenRegistry
+from agent.executor import AgentParts
+from agent.toolrun import ToolRunner
+from bridge.access import Access
+from bridge.agent_bridge import AgentBridge
+from bridge.commands import Commands, menu
+from bridge.conversation import Conversations
+from bridge.delivery import Delivery
+from bridge.facts import StoredFacts
+from bridge.inbound import Inlet
+from bridge.lock import DirectoryLock
+from bridge.metrics import Metrics
+from bridge.parts import (
+    access_policies,
+    agent_settings,
+    busy_modes,
+    open_channels,
+    open_models,
+    open_tools,
+)
+from bridge.recovery import recover
+from bridge.sessions import SessionLines
+from bridge.settings import Settings
+from bridge.store.sqlite import SqliteStore
+from bridge.texts import bridge_texts
+from channels.base import Channel, ChannelError
+
+log = structlog.get_logger()
+
+HOUSEKEEPING_INTERVAL = 30.0
+"""Seconds between two rounds of evicting idle sessions and saving what was learned of the models."""
+
+DATABASE = "steadybot.sqlite3"
+
+
+class SystemClock:
+    """agent.ports.Clock by the system's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class App:
+    """A running bot: its intake, and what has to be looked after."""
+
+    def __init__(
+        self,
+        channels: dict[str, Channel],
+        inlet: Inlet,
+        lines: SessionLines,
+        delivery: Delivery,
+        conversations: Conversations,
+        facts: StoredFacts,
+    ) -> None:
+        self.channels = channels
+        self.inlet = inlet
+        self.lines = lines
+        self.delivery = delivery
+        self.conversations = conversations
+        self.facts = facts
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Takes events in until `stop` is set or every channel has ended by itself."""
+        tasks = {
+            asyncio.create_task(self._run_channel(channel), name=f"channel {name}")
+            for name, channel in self.channels.items()
+        }
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        housekeeping = asyncio.create_task(self._housekeeping(), name="housekeeping")
+        try:
+            channels = asyncio.gather(*tasks)
+            await asyncio.wait({channels, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if channels.done():
+                channels.result()
+        finally:
+            for task in (*tasks, stopping, housekeeping):
+                task.cancel()
+            await asyncio.wait({*tasks, stopping, housekeeping})
+
+    async def _run_channel(self, channel: Channel) -> None:
+        """One channel that can't go on ends alone."""
+        try:
+            await channel.run(self.inlet)
+        except ChannelError as error:
+            log.error("channel.stopped", channel=channel.name, error=str(error))
+        # The border to a platform's SDK: what it did not expect ends this channel, not the others.
+        except Exception:
+            log.exception("channel.crashed", channel=channel.name)
+
+    async def _housekeeping(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_INTERVAL)
+            busy = {request.place.session_id for request in self.lines.requests()}
+            if evicted := self.conversations.evict_idle(busy):
+                log.info("session.evicted", sessions=evicted)
+            await self.facts.save()
+
+
+@asynccontextmanager
+async def open_app(settings: Settings) -> AsyncIterator[App]:
+    """Wires everything, starts the channels and takes up what was left unfinished; drains on the way out.
+
+    Raises bridge.errors.SteadybotError and channels.base.ChannelSetupError.
+    """
+    async with AsyncExitStack() as stack:
+        data_dir = Path(settings.data_dir)
+        stack.enter_context(DirectoryLock(data_dir))
+        store = await SqliteStore.open(data_dir / DATABASE)
+        stack.push_async_callback(store.close)
+        facts = StoredFacts(store, await store.model_facts())
+        stack.push_async_callback(facts.save)
+        flusher = MemoryFlusher(FileMemory(data_dir / "memory"))
+        stack.push_async_callback(flusher.aclose)
+        runner = ToolRunner(settings.agent.tool_timeout)
+        stack.push_async_callback(runner.aclose)
+        models = open_models(settings)
+        for model in models:
+            stack.push_async_callback(model.aclose)
+        channels = open_channels(settings, data_dir)
+        for channel in channels.values():
+            stack.push_async_callback(channel.aclose)
+
+        parts = AgentParts(
+            models, open_tools(settings), agent_settings(settings), runner, flusher, facts.facts, SystemClock()
+        )
+        metrics = Metrics()
+        registry = CancelTokenRegistry()
+        delivery = Delivery(store, channels, metrics)
+        conversations = Conversations(store, settings.agent.language, settings.session.idle_evict)
+        agent = AgentBridge(parts, store, conversations, channels, delivery, metrics)
+        lines = SessionLines(
+            agent.run,
+            registry,
+            max_running=settings.session.max_running,
+            queue_limit=settings.session.queue_limit,
+            waits_for_slot=agent.waits_for_slot,
+        )
+        inlet = Inlet(
+            store,
+            Access(store, access_policies(settings)),
+            lines,
+            registry,
+            Commands(store, lines, registry, conversations),
+            delivery,
+            metrics,
+            busy=busy_modes(settings),
+            queue_limit=settings.session.queue_limit,
+        )
+        commands = menu(bridge_texts(settings.agent.language))
+        await asyncio.gather(*(channel.start(commands) for channel in channels.values()))
+        await recover(store, inlet.resume, delivery, metrics, list(channels))
+        try:
+            yield App(channels, inlet, lines, delivery, conversations, facts)
+        finally:
+            grace = settings.session.shutdown_grace
+            await lines.drain(grace)
+            await delivery.drain(min(grace, 5.0))
+
+
+@contextmanager
+def _signals(handle: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def run_app(settings: Settings) -> None:
+    """Runs the bot until SIGTERM or SIGINT, or until its channels have ended."""
+    stop = asyncio.Event()
+    with _signals(stop.set):
+        async with open_app(settings) as app:
+            log.info("app.ready", channels=sorted(app.channels))
+            await app.serve(stop)
+            log.info("app.stopping")

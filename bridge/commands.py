@@ -1,0 +1,109 @@
+"""Commands, the same on every platform. They never wait behind a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bridge.conversation import Conversations
+from bridge.ports import CancelSignal, Store
+from bridge.sessions import SessionLines
+from bridge.texts import BridgeTexts
+from channels.base import CommandInfo, Inbound, Place
+
+ALIASES = {"stop": "cancel", "start": "help"}
+"""Other names of commands; /start is what Telegram sends when a person opens the bot."""
+
+BARE = frozenset({"cancel", "stop"})
+"""Words that are a command when they stand alone, where slash commands don't reach (a thread in Slack)."""
+
+NAMES = ("cancel", "new", "status", "help")
+
+_PATTERN = re.compile(r"\s*/([A-Za-z]+)(?:@\w+)?(?:\s+(.*))?\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A recognised command: its own name (no alias) and the text behind it."""
+
+    name: str
+    args: str = ""
+
+
+def parse_command(text: str, *, bare: bool = False) -> Command | None:
+    """The command that this text is, if it is one; a word like "cancel" inside normal talk is none."""
+    if bare and (word := text.strip().lower()) in BARE:
+        return Command(ALIASES.get(word, word))
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    name = match[1].lower()
+    name = ALIASES.get(name, name)
+    return Command(name, (match[2] or "").strip()) if name in NAMES else None
+
+
+def menu(texts: BridgeTexts) -> list[CommandInfo]:
+    """For a platform's command menu."""
+    return [CommandInfo(name, texts.commands[name]) for name in NAMES]
+
+
+class Commands:
+    """Carries commands out and gives the answer for the user."""
+
+    def __init__(
+        self, store: Store, lines: SessionLines, cancels: CancelSignal, conversations: Conversations
+    ) -> None:
+        self._store = store
+        self._lines = lines
+        self._cancels = cancels
+        self._conversations = conversations
+
+    def cancel(self, inbound: Inbound, texts: BridgeTexts) -> str:
+        """Synchronous, since nothing may come before it: the stop is on its way when this returns."""
+        stopped = self._cancels.cancel_session(inbound.place.session_id)
+        if not stopped and inbound.place.kind == "group" and inbound.place.thread is None:
+            stopped = self._cancel_own(inbound)
+        if not stopped:
+            return texts.nothing_running
+        return texts.cancelled_one if stopped == 1 else texts.cancelled_many.format(count=stopped)
+
+    async def carry_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> str:
+        match command.name:
+            case "new":
+                self._cancels.cancel_session(inbound.place.session_id)
+                await self._store.new_context(inbound.place.session_id)
+                self._conversations.start_anew(inbound.place)
+                return texts.new_context
+            case "status":
+                return await self._status(inbound.place, texts)
+            case _:
+                lines = [f"/{name} – {texts.commands[name]}" for name in NAMES]
+                return "\n".join([texts.help_heading, "", *lines])
+
+    def _cancel_own(self, inbound: Inbound) -> int:
+        """A slash command carries no thread: it stops what this person started anywhere in this channel."""
+        place = inbound.place
+        own = [
+            request.request_id
+            for request in self._lines.requests()
+            if request.sender.id == inbound.sender.id
+            and (request.place.channel, request.place.chat) == (place.channel, place.chat)
+        ]
+        return sum(self._cancels.cancel(request_id) for request_id in own)
+
+    async def _status(self, place: Place, texts: BridgeTexts) -> str:
+        conversation = await self._conversations.get(place)
+        running, queued = self._lines.counts(place)
+        acted = ", ".join(f"{event} ×{count}" for event, count in sorted(conversation.acted.items()))
+        lines = [texts.status_requests.format(running=running, queued=queued)]
+        if conversation.model:
+            lines.insert(0, texts.status_model.format(model=conversation.model))
+        if conversation.context_window:
+            share = conversation.context_tokens / conversation.context_window
+            lines.append(
+                texts.status_context.format(
+                    tokens=conversation.context_tokens, window=conversation.context_window, share=share
+                )
+            )
+        lines.append(texts.status_defences.format(acted=acted or texts.status_quiet))
+        return "\n".join(f"- {line}" for line in lines)
