@@ -16,11 +16,14 @@ class Turn:
 
 
 def is_real_user_query(message: Message) -> bool:
-    """Whether a person asked this: a user message with text or an image of their own and no tool_result."""
+    """Whether a person asked this: a user message with text or an image of their own and no tool_result.
+
+    A placeholder result that the repair put before the text doesn't count: it is no part of what was asked.
+    """
     if message["role"] != "user":
         return False
     blocks = blocks_of(message)
-    if any(block["type"] == "tool_result" for block in blocks):
+    if any(block["type"] == "tool_result" and not is_injected(block) for block in blocks):
         return False
     return any(
         not is_injected(block)
