@@ -8,12 +8,7 @@ from agent.tools.function import function_tool
 from agent.tools.numbers import show
 
 
-def calculator_tool() -> Tool:
-    """The tool `calculator`, with one argument `expression`."""
-    return function_tool(calculator)
-
-
-def calculator(expression: str) -> str:
+def _calculate(expression: str) -> str:
     """Evaluates an arithmetic expression exactly. Use it for every calculation, however simple it looks.
 
     expression: such as (17 + 4) * 2, 15% of 80, 2**64, 10 % 3 (the remainder), 5!, or with sqrt, abs, round,
@@ -22,3 +17,6 @@ def calculator(expression: str) -> str:
     """
     value, exact = show(evaluate(expression))
     return f"{expression.strip()} {'=' if exact else '≈'} {value}"
+
+
+calculator: Tool = function_tool(_calculate, name="calculator")

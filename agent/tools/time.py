@@ -110,3 +110,6 @@ def _zones_by_name() -> dict[str, str]:
     cities = {key.rpartition("/")[2].casefold(): key for key in sorted(keys) if not key.startswith("Etc/")}
     elsewhere = {word: key for key, words in _ELSEWHERE.items() if key in keys for word in words.split()}
     return {**cities, **elsewhere, **{key.casefold(): key for key in keys}}
+
+
+time: Tool = time_tool()

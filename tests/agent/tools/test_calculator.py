@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.errors import ToolError
 from agent.ports import ToolContext
 from agent.tools.arithmetic import MAX_CHARS, evaluate
-from agent.tools.calculator import calculator_tool
+from agent.tools.calculator import calculator
 from agent.tools.numbers import MAX_BITS, Number, show
 
 HERE = ToolContext(session_id="console/local", request_id="r1")
@@ -202,7 +202,7 @@ def test_whole_numbers_agree_with_pythons_own_arithmetic(expression: str) -> Non
 
 
 async def test_the_tool_gives_expression_and_value() -> None:
-    tool = calculator_tool()
+    tool = calculator
     assert tool.spec.name == "calculator"
     assert not tool.effects
     assert await tool.run({"expression": " (17 + 4) * 2"}, HERE) == "(17 + 4) * 2 = 42"
