@@ -104,13 +104,13 @@ class LoopBreaker:
         return due
 
     def _critical(self, call: _Call) -> Verdict | None:
+        refusals = _count(takewhile(lambda entry: entry.refused, reversed(self._ledger)))
+        if refusals >= REFUSAL_LIMIT:
+            return Verdict(True, self._last_reason, True, "refusals")
         failures = self._tool_failures(call)
         if failures >= TOOL_CRITICAL_LIMIT:
             reason = self._texts.refused_tool.format(tool=call.tool, count=failures)
             return Verdict(True, reason, True, "tool_critical")
-        refusals = _count(takewhile(lambda entry: entry.refused, reversed(self._ledger)))
-        if refusals >= REFUSAL_LIMIT:
-            return Verdict(True, self._last_reason, True, "refusals")
         return None
 
     def _refusal(self, call: _Call) -> Verdict | None:

@@ -38,8 +38,8 @@ def role_of(message: RawBlock, blocks: list[object]) -> Role | None:
         return role
     if isinstance(role, str):
         return None
-    kinds = {block.get("type") for block in blocks if isinstance(block, Mapping)}
-    return "assistant" if kinds & {"tool_use", "thinking", "redacted_thinking"} else "user"
+    kinds = [block.get("type") for block in blocks if isinstance(block, Mapping)]
+    return "assistant" if any(kind in kinds for kind in ("tool_use", "thinking", "redacted_thinking")) else "user"
 
 
 def sound_block(block: object, role: Role, texts: Texts) -> Block | None:

@@ -151,8 +151,9 @@ def _user_texts(messages: list[Message]) -> Iterator[str]:
         if not isinstance(message, dict):
             continue
         role = message.get("role")
-        kinds = {block.get("type") for block in _raw_blocks(message)}
-        unknown = not isinstance(role, str) and not kinds & {"tool_use", "thinking", "redacted_thinking"}
+        kinds = [block.get("type") for block in _raw_blocks(message)]
+        assistants = any(kind in kinds for kind in ("tool_use", "thinking", "redacted_thinking"))
+        unknown = not isinstance(role, str) and not assistants
         if role != "user" and not unknown:
             continue
         content = message.get("content")
@@ -327,6 +328,9 @@ class TestOneFault:
         step = [assistant(use("a")), user(result("a"))]
         done = repaired(user("hi"), *step, *step)
         assert done[3:] == [assistant(use("a_2")), user(result("a_2"))]
+
+    def test_a_block_whose_type_is_no_text_goes(self) -> None:
+        assert repaired(cast("Message", {"content": [{"type": []}, {"type": {}, "text": "hi"}]})) == [user("hi")]
 
     def test_messages_that_are_nobodys_go(self) -> None:
         system = cast("Message", {"role": "system", "content": "be nice"})
