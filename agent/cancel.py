@@ -8,6 +8,7 @@ into AgentCancelledError. A scope never spans a `yield`, so a cancel can't hit t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from types import TracebackType
 
@@ -30,22 +31,31 @@ class CancelToken:
     def cancelled(self) -> bool:
         return self._cancelled
 
-    def cancel(self) -> None:
+    def cancel(self) -> bool:
+        """Whether this call did it; one that comes second, from whatever thread, does nothing."""
         with self._lock:
             if self._cancelled:
-                return
+                return False
             self._cancelled = True
-            waiting = self._waiting
-        if waiting is not None:
-            loop, scope = waiting
-            loop.call_soon_threadsafe(scope.fire)
+            if self._waiting is not None:
+                loop, scope = self._waiting
+                # Under the lock, so that the scope can't be left, and its loop closed, in between. A loop that
+                # was closed around an open scope has nothing left to stop.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(scope.fire)
+            return True
 
     def raise_if_cancelled(self) -> None:
         if self._cancelled:
             raise AgentCancelledError
 
     def scope(self) -> CancelScope:
-        """A context manager around one awaited operation; raises AgentCancelledError when the token is set."""
+        """A context manager around one awaited operation; raises AgentCancelledError when the token is set.
+
+        That holds before the operation starts, and while it waits: then also where it turns the cancellation
+        into an error of its own. One that has finished all the same, or swallows the cancellation and returns,
+        keeps its result; the next scope or check raises. Raises RuntimeError within another scope of the token.
+        """
         return CancelScope(self)
 
     def enter(self, scope: CancelScope) -> None:
@@ -65,16 +75,18 @@ class CancelToken:
 class CancelScope:
     """See `CancelToken.scope`. Used once, by one task."""
 
-    __slots__ = ("_fired", "_task", "_token")
+    __slots__ = ("_cancels_before", "_fired", "_task", "_token")
 
     def __init__(self, token: CancelToken) -> None:
         self._token = token
         self._task: asyncio.Task[object] | None = None
         self._fired = False
+        self._cancels_before = 0
 
     def __enter__(self) -> None:
         self._token.enter(self)
         self._task = asyncio.current_task()
+        self._cancels_before = self._task.cancelling() if self._task else 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -83,10 +95,16 @@ class CancelScope:
         task, self._task = self._task, None
         if not self._fired or task is None:
             return
-        others = task.uncancel()
-        # Shutdown may cancel the same task at the same moment: its CancelledError then goes on.
-        if others == 0 and kind is asyncio.CancelledError:
-            raise AgentCancelledError from None
+        others = task.uncancel() - self._cancels_before
+        if kind is None:
+            return
+        if issubclass(kind, asyncio.CancelledError):
+            # Shutdown may cancel the same task at the same moment: its CancelledError then goes on.
+            if others <= 0:
+                raise AgentCancelledError from None
+        elif issubclass(kind, Exception):
+            # A library may report the cancelled await as a broken connection, which must not be retried.
+            raise AgentCancelledError from error
 
     def fire(self) -> None:
         if self._task is not None and not self._fired:
@@ -144,7 +162,4 @@ class CancelTokenRegistry:
 
     @staticmethod
     def _cancel_all(tokens: list[CancelToken]) -> int:
-        stopped = [token for token in tokens if not token.cancelled]
-        for token in stopped:
-            token.cancel()
-        return len(stopped)
+        return sum([token.cancel() for token in tokens])
