@@ -40,12 +40,13 @@ class CompactReport:
 class ContextKeeper:
     """Weighs, trims, compacts and repairs the messages of one run."""
 
-    def __init__(self, limits: ContextLimits, tools: Sequence[ToolSpec], facts: ModelFacts) -> None:
+    def __init__(self, limits: ContextLimits, tools: Sequence[ToolSpec], facts: ModelFacts, texts: Texts) -> None:
         self.tool_specs = tuple(tools)
+        self._texts = texts
         self._limits = limits
         self._facts = facts
         self._fixed = estimate_text_tokens(limits.system_prompt) + estimate_tools_tokens(self.tool_specs)
-        self._repairer = Repairer()
+        self._repairer = Repairer(texts)
         self._weighed = 0
         self._weight = 0
 
@@ -56,13 +57,13 @@ class ContextKeeper:
         """The calibrated estimate of a whole request with these messages."""
         return round((self._fixed + self._raw(messages)) * self._facts.ratio(model.model))
 
-    def trim(self, messages: list[Message], model: Model, texts: Texts) -> TrimReport:
+    def trim(self, messages: list[Message], model: Model) -> TrimReport:
         report = trim_messages(
             messages,
             max_turns=self._limits.max_context_turns,
             budget=self._budget(model, self.window(model)),
             measure=self._measure(model),
-            texts=texts,
+            texts=self._texts,
         )
         self._changed()
         return report
@@ -81,7 +82,7 @@ class ContextKeeper:
             }
             yield DefenceActed("trim.turns", fields)
 
-    def compact(self, messages: list[Message], model: Model, limit: int | None, texts: Texts) -> CompactReport:
+    def compact(self, messages: list[Message], model: Model, limit: int | None) -> CompactReport:
         """Against the provider's own limit, which is remembered for this model (§5.4)."""
         if limit is not None:
             self._facts.learn_limit(model.model, limit)
@@ -90,25 +91,25 @@ class ContextKeeper:
             messages,
             budget=None if limit is None else self._budget(model, limit),
             measure=self._measure(model),
-            texts=texts,
+            texts=self._texts,
             on_drop=dropped.extend,
         )
         self._changed()
         return CompactReport(smaller, tuple(dropped))
 
-    def repair(self, messages: list[Message], texts: Texts) -> Iterator[DefenceActed]:
+    def repair(self, messages: list[Message]) -> Iterator[DefenceActed]:
         """Defence 2, before every model call; costs what is new since the last call."""
-        repairs = self._repairer.repair(messages, texts)
+        repairs = self._repairer.repair(messages)
         if repairs:
             self._weighed = self._weight = 0
             yield DefenceActed("repair", {"repairs": repairs})
 
-    def sanitize_all(self, messages: list[Message], texts: Texts, *, drop_thinking: bool) -> DefenceActed:
+    def sanitize_all(self, messages: list[Message], *, drop_thinking: bool) -> DefenceActed:
         """The whole list anew, after a provider refused its form."""
         if drop_thinking:
             self.drop_thinking(messages)
         self._changed()
-        return DefenceActed("recovery.sanitize", {"repairs": self._repairer.repair(messages, texts)})
+        return DefenceActed("recovery.sanitize", {"repairs": self._repairer.repair(messages)})
 
     def drop_thinking(self, messages: list[Message]) -> None:
         """Takes thinking blocks out: another model can't check their signatures."""

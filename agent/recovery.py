@@ -137,10 +137,6 @@ class Recovery:
             case _:
                 return self._give_up(kind, error)
 
-    def compaction_failed(self) -> Action:
-        """Nothing could be made smaller."""
-        return Reset(ErrorKind.OVERFLOW)
-
     def _compact(self, limit: int | None) -> Action:
         self._compactions += 1
         return Compact(limit) if self._compactions <= MAX_COMPACTIONS else Reset(ErrorKind.OVERFLOW)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from agent.breaker import LoopBreaker
-from agent.cancel import AgentCancelledError, CancelToken
+from agent.cancel import AgentCancelledError
 from agent.events import DefenceActed, Event, ToolFinished, ToolStarted
 from agent.messages import (
     Block,
     JsonObject,
-    Message,
     ResultContent,
     ToolResultBlock,
     ToolUseBlock,
     injected_text,
     tool_result,
 )
-from agent.ports import BrokenInput, Tool, ToolContext
-from agent.texts import Texts
+from agent.ports import BrokenInput, Tool
+from agent.run import Run
 from agent.toolrun import ToolRunner, refusal_before_run
 
 
@@ -34,35 +32,23 @@ class BreakerStop(Exception):
 class ToolStep:
     """Runs the calls of one step in their order and appends their results as one user message."""
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        runner: ToolRunner,
-        context: ToolContext,
-        breaker: LoopBreaker,
-        texts: Texts,
-    ) -> None:
+    def __init__(self, tools: Mapping[str, Tool], runner: ToolRunner, run: Run) -> None:
         self._tools = tools
         self._runner = runner
-        self._context = context
-        self._breaker = breaker
-        self._texts = texts
+        self._run = run
+        self._texts = run.texts
         self._results: dict[str, ToolResultBlock] = {}
         self._first_of: dict[str, str] = {}
 
     async def run(
-        self,
-        calls: Sequence[ToolUseBlock],
-        broken: Mapping[str, BrokenInput],
-        token: CancelToken,
-        messages: list[Message],
+        self, calls: Sequence[ToolUseBlock], broken: Mapping[str, BrokenInput]
     ) -> AsyncGenerator[Event, None]:
-        """Raises AgentCancelledError or BreakerStop, in each case after every call was answered in `messages`."""
+        """Raises AgentCancelledError or BreakerStop, in each case after every call was answered."""
         unanswered = self._texts.lost_result
         try:
             for call in calls:
-                token.raise_if_cancelled()
-                async for event in self._one(call, broken.get(call["id"]), token):
+                self._run.token.raise_if_cancelled()
+                async for event in self._one(call, broken.get(call["id"])):
                     yield event
         except AgentCancelledError:
             unanswered = self._texts.cancelled_result
@@ -76,11 +62,10 @@ class ToolStep:
                 for call in calls
             ]
             content.extend(self._nudge(calls))
-            messages.append({"role": "user", "content": content})
+            self._run.messages.append({"role": "user", "content": content})
 
-    async def _one(
-        self, call: ToolUseBlock, broken: BrokenInput | None, token: CancelToken
-    ) -> AsyncGenerator[Event, None]:
+    async def _one(self, call: ToolUseBlock, broken: BrokenInput | None) -> AsyncGenerator[Event, None]:
+        breaker = self._run.breaker
         name, args = call["name"], call["input"]
         ledger_args: JsonObject | str = broken.raw if broken is not None else args
         key = json.dumps([name, ledger_args], sort_keys=True, ensure_ascii=False)
@@ -91,11 +76,11 @@ class ToolStep:
                 call["id"], done["content"], is_error=done.get("is_error", False)
             )
             return
-        verdict = self._breaker.check(name, ledger_args)
+        verdict = breaker.check(name, ledger_args)
         if verdict.should_stop:
             yield DefenceActed(f"breaker.{verdict.rule}", {"tool": name, "critical": verdict.is_critical})
             self._answer(call, verdict.reason, is_error=True)
-            self._breaker.record(name, ledger_args, success=False)
+            breaker.record(name, ledger_args, success=False)
             if verdict.is_critical:
                 raise BreakerStop(verdict.reason)
             return
@@ -103,13 +88,13 @@ class ToolStep:
         if refusal is not None:
             yield DefenceActed("breaker.bad_call", {"tool": name})
             self._answer(call, refusal, is_error=True)
-            self._breaker.record(name, ledger_args, success=False)
+            breaker.record(name, ledger_args, success=False)
             return
         tool = self._tools[name]
         yield ToolStarted(call["id"], name, args, tool.effects)
-        outcome = await self._runner.run(tool, args, self._context, token, self._texts)
+        outcome = await self._runner.run(tool, args, self._run.tool_context, self._run.token, self._texts)
         self._answer(call, outcome.content, is_error=outcome.is_error)
-        self._breaker.record(name, ledger_args, success=not outcome.is_error)
+        breaker.record(name, ledger_args, success=not outcome.is_error)
         if outcome.abandoned:
             yield DefenceActed("tool.abandoned", {"tool": name})
         yield ToolFinished(call["id"], name, outcome.is_error)
@@ -119,5 +104,5 @@ class ToolStep:
 
     def _nudge(self, calls: Sequence[ToolUseBlock]) -> list[Block]:
         """One text for the model that forgot it has its answer already; inside the message with the results."""
-        due = [self._breaker.nudge_due(call["name"], call["input"]) for call in calls]
+        due = [self._run.breaker.nudge_due(call["name"], call["input"]) for call in calls]
         return [injected_text(self._texts.nudge)] if any(due) else []

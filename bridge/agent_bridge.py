@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 
 import structlog
 
+from agent.cancel import AgentCancelledError
 from agent.events import (
     DefenceActed,
     Event,
@@ -23,6 +25,7 @@ from agent.events import (
 from agent.executor import AgentExecutor, AgentParts
 from agent.messages import Block, JsonObject, Message, blocks_of, text_of
 from agent.ports import ToolContext
+from agent.summary import find_summary
 from bridge.conversation import Conversation, Conversations
 from bridge.delivery import Delivery
 from bridge.errors import StoreError
@@ -30,7 +33,7 @@ from bridge.metrics import Metrics
 from bridge.ports import ContextMark, FinishedRun, Request, RequestState, Store
 from bridge.sessions import Work
 from bridge.texts import bridge_texts
-from channels.base import Channel, LiveView, Outgoing, Place, ReplyContext, ToolLine
+from channels.base import Channel, LiveView, Outgoing, ReplyContext, ToolLine
 
 log = structlog.get_logger()
 
@@ -46,16 +49,18 @@ class AgentBridge:
         channels: Mapping[str, Channel],
         delivery: Delivery,
         metrics: Metrics,
+        *,
+        max_running: int,
     ) -> None:
+        """`max_running` runs go at once over all sessions, in the order in which they asked, so that one busy
+        chat can't starve the others."""
         self._parts = parts
         self._store = store
         self._conversations = conversations
         self._channels = channels
         self._delivery = delivery
         self._metrics = metrics
-
-    def waits_for_slot(self, place: Place) -> None:
-        log.info("session.waits_for_slot", session=place.session_id)
+        self._slots = asyncio.Semaphore(max_running)
 
     async def run(self, work: Work) -> None:
         """Never raises but for cancellation: whatever went wrong in a run, the line behind it goes on."""
@@ -79,15 +84,35 @@ class AgentBridge:
         conversation = await self._conversations.get(lead.place)
         silent = work.token.cancelled
         progress = _RunProgress(self, work, conversation)
+        view = LiveView()
+        posted: tuple[str, ...] = ()
         if silent:
-            await progress.drive(LiveView())
-            posted: tuple[str, ...] = ()
+            await progress.drive(view)
         else:
-            view = LiveView()
             async with self._channels[lead.place.channel].reply(self._reply_context(lead, view)) as stream:
-                await progress.drive(view)
+                async with self._slot(work, view):
+                    await progress.drive(view)
                 posted = await stream.stop()
         await self._finish(progress, conversation, posted, silent=silent)
+
+    @asynccontextmanager
+    async def _slot(self, work: Work, view: LiveView) -> AsyncIterator[None]:
+        """A place among the runs; waiting for it is shown, and a cancel ends the waiting."""
+        if self._slots.locked():
+            log.info("run.waits_for_slot")
+            lead = work.requests[-1]
+            view.status(bridge_texts("auto", text_of(blocks_of(lead.message))).waiting_for_slot)
+        try:
+            with work.token.scope():
+                await self._slots.acquire()
+        except AgentCancelledError:
+            yield
+            return
+        view.status(None)
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     def _reply_context(self, lead: Request, view: LiveView) -> ReplyContext:
         async def note_posted(posted: Sequence[str]) -> None:
@@ -107,7 +132,7 @@ class AgentBridge:
         executor = progress.executor
         finished = progress.finished
         conversation.take_over(executor.messages, progress.requests[0].message_id)
-        conversation.summary = executor.summary
+        conversation.summary = find_summary(executor.messages)
         conversation.model = finished.model
         conversation.context_tokens, conversation.context_window = executor.context_use()
         # After a /new in the meantime this run belongs to a context that is past.

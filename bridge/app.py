@@ -144,14 +144,10 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
         registry = CancelTokenRegistry()
         delivery = Delivery(store, channels, metrics)
         conversations = Conversations(store, settings.agent.language, settings.session.idle_evict)
-        agent = AgentBridge(parts, store, conversations, channels, delivery, metrics)
-        lines = SessionLines(
-            agent.run,
-            registry,
-            max_running=settings.session.max_running,
-            queue_limit=settings.session.queue_limit,
-            waits_for_slot=agent.waits_for_slot,
+        agent = AgentBridge(
+            parts, store, conversations, channels, delivery, metrics, max_running=settings.session.max_running
         )
+        lines = SessionLines(agent.run, registry, queue_limit=settings.session.queue_limit)
         inlet = Inlet(
             store,
             Access(store, access_policies(settings)),

@@ -46,25 +46,14 @@ class _Line:
 
 
 class SessionLines:
-    """Owns one task for each busy session. `max_running` runs go at once over all sessions, in the order in
-    which they asked, so one busy chat can't starve the others; `queue_limit` messages wait in one session."""
+    """Owns one task for each busy session; at most `queue_limit` messages wait in one session."""
 
-    def __init__(
-        self,
-        run: Runner,
-        registry: CancelTokenRegistry,
-        *,
-        max_running: int,
-        queue_limit: int,
-        waits_for_slot: Callable[[Place], None] = lambda place: None,
-    ) -> None:
+    def __init__(self, run: Runner, registry: CancelTokenRegistry, *, queue_limit: int) -> None:
         self._run = run
         self._registry = registry
-        self._slots = asyncio.Semaphore(max_running)
         self._queue_limit = queue_limit
         self._lines: dict[str, _Line] = {}
         self._closing = False
-        self._waits_for_slot = waits_for_slot
 
     def is_full(self, place: Place) -> bool:
         line = self._lines.get(place.session_id)
@@ -115,10 +104,7 @@ class SessionLines:
     async def _work(self, line: _Line) -> None:
         try:
             while line.waiting and not self._closing:
-                if self._slots.locked():
-                    self._waits_for_slot(line.place)
-                async with self._slots:
-                    await self._take(line)
+                await self._take(line)
         finally:
             line.task = None
             for request in line.waiting:
