@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from agent.messages import Message
 
@@ -20,16 +20,16 @@ class Facts:
     """agent.ports.ModelFacts in memory. `on_change(model, ratio, limit)` is called when something worth keeping
     changed, on the caller's thread; it must not block."""
 
-    def __init__(
-        self,
-        known: Mapping[str, tuple[float, int | None]] | None = None,
-        on_change: OnChange | None = None,
-    ) -> None:
-        """`known`: ratio and limit by model, as they were kept."""
-        known = known or {}
-        self._ratios = {model: _clamped(ratio) for model, (ratio, _) in known.items()}
-        self._limits = {model: limit for model, (_, limit) in known.items() if limit is not None and limit > 0}
+    def __init__(self, on_change: OnChange | None = None) -> None:
+        self._ratios: dict[str, float] = {}
+        self._limits: dict[str, int] = {}
         self._on_change = on_change
+
+    def restore(self, model: str, ratio: float, limit: int | None) -> None:
+        """What was kept of a model before; calls nobody."""
+        self._ratios[model] = _clamped(ratio) if math.isfinite(ratio) else 1.0
+        if limit is not None and limit > 0:
+            self._limits[model] = limit
 
     def ratio(self, model: str) -> float:
         """Reported input tokens over estimated ones, smoothed, within 0.5 to 2.0; 1.0 where nothing is known."""

@@ -1,6 +1,6 @@
 """Memory files: what leaves the context is kept as readable Markdown, one file a day and scope (§5.4).
 
-`FileMemory` writes; `Flusher` stands before it so that a full or slow disk never delays a reply: what could not
+`FileMemory` writes; `MemoryFlusher` stands before it so that a full or slow disk never delays a reply: what could not
 be written is tried again in the background. The turns are in the store all the same.
 """
 
@@ -54,16 +54,17 @@ def scope_folder(scope: str) -> str:
 
 
 class FileMemory:
-    """Appends turns to `<root>/memory/<scope>/YYYY-MM-DD.md`; implements agent.ports.Memory."""
+    """Appends turns to `<root>/<scope>/YYYY-MM-DD.md`; implements agent.ports.Memory."""
 
     def __init__(self, root: Path, now: Callable[[], datetime] = lambda: datetime.now().astimezone()) -> None:
-        """`now` gives the time with a zone; its date names the file."""
+        """`root` is the folder of all memory files; `now` gives the time with a zone, and its date names the
+        file."""
         self._root = root
         self._now = now
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     def file(self, scope: str, day: datetime) -> Path:
-        return self._root / "memory" / scope_folder(scope) / f"{day:%Y-%m-%d}.md"
+        return self._root / scope_folder(scope) / f"{day:%Y-%m-%d}.md"
 
     async def flush(self, scope: str, turns: Sequence[Turn], reason: FlushReason) -> None:
         """Keeps the turns, each as often as it is given: two that read alike are two. Raises OSError, and then
@@ -90,7 +91,7 @@ class _Pending:
     done: asyncio.Event
 
 
-class Flusher:
+class MemoryFlusher:
     """A Memory that never raises for a fault of the one behind it, and never blocks for long.
 
     It owns one background task, started by the first flush and ended by `aclose`. Flushes of one scope keep
