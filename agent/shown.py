@@ -41,6 +41,8 @@ class ShownText:
         self._received = ""
 
     def feed(self, delta: str) -> TextDelta | TextReplaced | None:
+        if not delta:
+            return None
         if self._expected is None:
             first = not self._step
             self._step.append(delta)

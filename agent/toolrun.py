@@ -66,7 +66,10 @@ class ToolRunner:
         try:
             with token.scope():
                 done, _ = await asyncio.wait({task}, timeout=self._timeout)
-        except (AgentCancelledError, asyncio.CancelledError):
+        except (AgentCancelledError, asyncio.CancelledError) as stop:
+            if isinstance(stop, AgentCancelledError) and task.done():
+                # It had finished when the cancel came: its result is kept, and the next step meets the cancel.
+                return self._outcome(task, texts)
             await self._stop(task)
             raise
         if done:

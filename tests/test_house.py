@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("agent", "bridge", "channels")
-SDKS = {"anthropic", "openai", "telegram", "slack_bolt", "slack_sdk", "prompt_toolkit", "aiohttp", "httpx", "httpx2"}
+SDKS = {"anthropic", "openai", "telegram", "slack_bolt", "slack_sdk", "prompt_toolkit", "aiohttp", "httpx"}
 
 
 def test_imports_point_in_the_directions_of_the_house() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agent.events import DefenceActed, Outcome, RunFinished, TextDelta, ToolFinished, ToolStarted, Usage
-from agent.messages import Message, blocks_of, is_injected, text_block, user_message
+from agent.messages import JsonObject, Message, blocks_of, is_injected, text_block, user_message
 from agent.models.scripted import Call, Say, ScriptedModel
 from agent.ports import BrokenInput, ModelRequest
 from agent.texts import ENGLISH
@@ -76,7 +76,12 @@ async def test_sixty_tool_steps_past_every_budget_keep_their_whole_chain() -> No
 
 async def test_identical_calls_in_one_message_run_once_and_are_answered_each() -> None:
     runs: list[object] = []
-    counted = FunctionTool("count", lambda args: runs.append(args) or len(runs))
+
+    def count(args: JsonObject) -> int:
+        runs.append(args)
+        return len(runs)
+
+    counted = FunctionTool("count", count)
     b = bench(
         ScriptedModel(
             [Say(calls=[Call("count", {"a": 1}), Call("count", {"a": 1}), Call("count", {"a": 2})]), Say("ok")]
@@ -112,11 +117,11 @@ async def test_the_same_call_five_times_is_refused_and_five_refusals_end_the_run
     b = bench(model, tools=[echo()])
     finished = await b.finish()
     assert finished.outcome is Outcome.BREAKER
-    assert len(model.requests) == 10
+    assert len(model.requests) == 11
     assert finished.text.startswith("I stopped:")
     new = b.executor.last_run_new_messages
     assert anthropic_violations(new) == []
-    assert [is_error for _, is_error in results(new)] == [False] * 5 + [True] * 5
+    assert [is_error for _, is_error in results(new)] == [False] * 5 + [True] * 6
     assert blocks_of(new[-1]) == [text_block(finished.text)]
 
 

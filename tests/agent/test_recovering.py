@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -85,7 +86,7 @@ async def test_each_retry_after_an_overflow_is_smaller_until_nothing_can_be_take
     sizes = [len(request) for request in model.requests]
     assert finished.outcome is Outcome.RESET
     assert len(sizes) > 2
-    assert all(later < earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later < earlier for earlier, later in itertools.pairwise(sizes))
 
 
 async def test_a_reset_keeps_the_users_message_and_says_what_to_do() -> None:

@@ -1,4 +1,4 @@
-"""Stopping a run at each of the places where it can wait; each leaves a legal history (four-defences §5.2, §5.3)."""
+"""Stopping a run at each place where it can wait; each leaves a legal history (four-defences §5.2, §5.3)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from agent.texts import ENGLISH
 from tests.agent.harness import Bench, FunctionTool, HangingTool, ask, bench, echo
 from tests.agent.legality import anthropic_violations
 from tests.agent.test_executor import results
+from tests.waiting import until
 
 
 class Overloaded(Exception):
@@ -102,13 +103,12 @@ async def test_a_cancel_before_the_run_starts_is_not_forgotten() -> None:
 
 
 async def test_a_cancel_between_two_tools_leaves_none_unanswered() -> None:
-    b = bench(ScriptedModel([Say(calls=[Call("stop", {"n": n}) for n in range(3)])]))
     b = bench(
         ScriptedModel([Say(calls=[Call("stop", {"n": n}) for n in range(3)])]),
-        tools=[FunctionTool("stop", lambda args: b.token.cancel())],
+        tools=[FunctionTool("stop", lambda args: (b.token.cancel(), "done")[1])],
     )
     new = ended(b, await b.run())
-    assert results(new)[0] == ("None", False)
+    assert results(new)[0] == ("done", False)
     assert [text for text, _ in results(new)[1:]] == [ENGLISH.cancelled_result] * 2
 
 
@@ -123,8 +123,7 @@ async def test_a_shutdown_is_no_cancel_by_the_user() -> None:
     model = ScriptedModel([Say("text", waits_for=forever)])
     b = bench(model)
     task = asyncio.create_task(b.run())
-    while model.open_streams == 0:
-        await asyncio.sleep(0)
+    await until(lambda: model.open_streams)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

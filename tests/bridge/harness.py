@@ -40,6 +40,7 @@ from channels.base import (
     Snapshot,
 )
 from tests.agent.harness import RecordingClock, RecordingMemory
+from tests.waiting import until
 
 PLACE = Place("test", "1")
 ALICE = Sender("alice", "Alice")
@@ -142,9 +143,9 @@ class Bot:
 
     async def idle(self) -> None:
         """Until nothing runs, waits or is being delivered."""
-        async with asyncio.timeout(10):
-            while any(self.lines.totals()) or self.inlet.is_running(PLACE) or self.delivery.totals():
-                await asyncio.sleep(0)
+        await until(
+            lambda: not (any(self.lines.totals()) or self.inlet.is_running(PLACE) or self.delivery.totals())
+        )
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from bridge.texts import ENGLISH
 from channels.base import Accepted, CancelReply, Place, Sender, TryLater, Undeliverable
 from tests.agent.harness import FunctionTool, HangingTool, echo
 from tests.bridge.harness import ALICE, PLACE, KeepingChannel, bot, said
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -338,9 +339,7 @@ async def test_a_reply_that_was_stored_but_not_sent_is_sent_after_a_restart(path
     channel = KeepingChannel(faults=[TryLater("down", 1000.0)])
     async with bot(path, parrot(), channel=channel) as b:
         await b.inlet.accept(said("one"))
-        async with asyncio.timeout(10):
-            while channel.faults or any(b.lines.totals()):
-                await asyncio.sleep(0)
+        await until(lambda: not channel.faults and not any(b.lines.totals()))
         assert len(await b.store.outbox()) == 1
 
 
@@ -392,9 +391,7 @@ async def test_runs_beyond_the_limit_wait_and_say_so(path: Path) -> None:
         await b.channel.until(lambda: len(b.channel.replies) == 1)
         await b.inlet.accept(said("two", Place("test", "2")))
         await b.channel.until(lambda: len(b.channel.replies) == 2)
-        async with asyncio.timeout(5):
-            while b.channel.shown(1).status != ENGLISH.waiting_for_slot:
-                await asyncio.sleep(0)
+        await until(lambda: b.channel.shown(1).status == ENGLISH.waiting_for_slot)
         release.set()
         await b.channel.texts(2)
 
