@@ -1,7 +1,7 @@
 """Memory files: what leaves the context is kept as readable Markdown, one file a day and scope (§5.4).
 
-`FileMemory` writes; `MemoryFlusher` stands before it so that a full or slow disk never delays a reply: what could not
-be written is tried again in the background. The turns are in the store all the same.
+`FileMemory` writes; `MemoryFlusher` stands before it, so that a full or slow disk never delays a reply: what could
+not be written is tried again in the background. The turns are in the store all the same.
 """
 
 from __future__ import annotations
