@@ -97,8 +97,8 @@ STORY = (
     + "\n\n".join(
         f"## {number}. {title}\n\n{text} She climbed the stairs, all **one hundred and {number * 7}** of them, "
         "lit the lamp, and looked out. The sea was black, then grey, then black again; the beam went round and "
-        "round, and whoever saw it knew that somebody was awake. “Slowly,” she said to the lamp, “we have all night.” And "
-        "the lamp, which had never been in a hurry, went on turning."
+        "round, and whoever saw it knew that somebody was awake. “Slowly,” she said to the lamp, “we have all "
+        "night.” And the lamp, which had never been in a hurry, went on turning."
         for number, (title, text) in enumerate(_CHAPTERS, 1)
     )
     + """
