@@ -32,6 +32,7 @@ from bridge.errors import StoreError
 from bridge.metrics import Metrics
 from bridge.ports import ContextMark, FinishedRun, Request, RequestState, Store
 from bridge.sessions import Work
+from bridge.summaries import Summaries
 from bridge.texts import bridge_texts
 from channels.base import Channel, LiveView, Outgoing, ReplyContext, ToolLine
 
@@ -49,6 +50,7 @@ class AgentBridge:
         channels: Mapping[str, Channel],
         delivery: Delivery,
         metrics: Metrics,
+        summaries: Summaries,
         *,
         max_running: int,
     ) -> None:
@@ -60,6 +62,7 @@ class AgentBridge:
         self._channels = channels
         self._delivery = delivery
         self._metrics = metrics
+        self._summaries = summaries
         self._slots = asyncio.Semaphore(max_running)
 
     async def run(self, work: Work) -> None:
@@ -82,6 +85,7 @@ class AgentBridge:
         lead = work.requests[-1]
         await self._store.start([request.request_id for request in work.requests])
         conversation = await self._conversations.get(lead.place)
+        self._summaries.apply(conversation)
         silent = work.token.cancelled
         progress = _RunProgress(self, work, conversation)
         view = LiveView()
@@ -132,7 +136,7 @@ class AgentBridge:
         executor = progress.executor
         finished = progress.finished
         conversation.take_over(executor.messages, progress.requests[0].message_id)
-        conversation.summary = find_summary(executor.messages)
+        earlier, conversation.summary = conversation.summary, find_summary(executor.messages)
         conversation.model = finished.model
         conversation.context_tokens, conversation.context_window = executor.context_use()
         # After a /new in the meantime this run belongs to a context that is past.
@@ -161,6 +165,8 @@ class AgentBridge:
         self._metrics.count(f"run.{finished.outcome}")
         if row is not None:
             self._delivery.put(row)
+        if current and conversation.summary != earlier:
+            self._summaries.begin(conversation)
 
     async def _apologise(self, requests: Sequence[Request], *, stored: bool) -> None:
         lead = requests[-1]

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
-from agent.memory import FileMemory, MemoryFlusher
 
 from agent.cancel import CancelTokenRegistry
 from agent.executor import AgentParts
+from agent.memory import FileMemory, Flusher
 from agent.toolrun import ToolRunner
 from bridge.access import Access
 from bridge.agent_bridge import AgentBridge
@@ -31,11 +31,13 @@ from bridge.parts import (
     open_channels,
     open_models,
     open_tools,
+    summary_model,
 )
 from bridge.recovery import recover
 from bridge.sessions import SessionLines
 from bridge.settings import Settings
 from bridge.store.sqlite import SqliteStore
+from bridge.summaries import Summaries
 from bridge.texts import bridge_texts
 from channels.base import Channel, ChannelError
 
@@ -75,27 +77,25 @@ class App:
         self.delivery = delivery
         self.conversations = conversations
         self.facts = facts
+        self._running = 0
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Takes events in until `stop` is set or every channel has ended by itself."""
+        """Takes events in until `stop` is set, which the last channel to end by itself does too."""
         tasks = {
-            asyncio.create_task(self._run_channel(channel), name=f"channel {name}")
+            asyncio.create_task(self._run_channel(channel, stop), name=f"channel {name}")
             for name, channel in self.channels.items()
         }
-        stopping = asyncio.create_task(stop.wait(), name="stop")
-        housekeeping = asyncio.create_task(self._housekeeping(), name="housekeeping")
+        tasks.add(asyncio.create_task(self._housekeeping(), name="housekeeping"))
         try:
-            channels = asyncio.gather(*tasks)
-            await asyncio.wait({channels, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if channels.done():
-                channels.result()
+            await stop.wait()
         finally:
-            for task in (*tasks, stopping, housekeeping):
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait({*tasks, stopping, housekeeping})
+            await asyncio.wait(tasks)
 
-    async def _run_channel(self, channel: Channel) -> None:
+    async def _run_channel(self, channel: Channel, stop: asyncio.Event) -> None:
         """One channel that can't go on ends alone."""
+        self._running += 1
         try:
             await channel.run(self.inlet)
         except ChannelError as error:
@@ -103,6 +103,10 @@ class App:
         # The border to a platform's SDK: what it did not expect ends this channel, not the others.
         except Exception:
             log.exception("channel.crashed", channel=channel.name)
+        finally:
+            self._running -= 1
+            if self._running == 0:
+                stop.set()
 
     async def _housekeeping(self) -> None:
         while True:
@@ -126,7 +130,7 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
         stack.push_async_callback(store.close)
         facts = StoredFacts(store, await store.model_facts())
         stack.push_async_callback(facts.save)
-        flusher = MemoryFlusher(FileMemory(data_dir / "memory"))
+        flusher = Flusher(FileMemory(data_dir / "memory"))
         stack.push_async_callback(flusher.aclose)
         runner = ToolRunner(settings.agent.tool_timeout)
         stack.push_async_callback(runner.aclose)
@@ -144,8 +148,17 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
         registry = CancelTokenRegistry()
         delivery = Delivery(store, channels, metrics)
         conversations = Conversations(store, settings.agent.language, settings.session.idle_evict)
+        summaries = Summaries(summary_model(models), store, settings.agent.language)
+        stack.push_async_callback(summaries.aclose)
         agent = AgentBridge(
-            parts, store, conversations, channels, delivery, metrics, max_running=settings.session.max_running
+            parts,
+            store,
+            conversations,
+            channels,
+            delivery,
+            metrics,
+            summaries,
+            max_running=settings.session.max_running,
         )
         lines = SessionLines(agent.run, registry, queue_limit=settings.session.queue_limit)
         inlet = Inlet(

@@ -6,9 +6,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from agent.summary import Summary, inject_summary
-
 from agent.messages import Message, blocks_of, text_of
+from agent.summary import Summary, inject_summary
 from agent.texts import Language, texts_for
 from agent.turns import is_real_user_query
 from bridge.ports import ContextMark, Store, StoredSession
@@ -18,12 +17,13 @@ from channels.base import Place
 @dataclass(slots=True)
 class Conversation:
     """`messages` is what the next run starts from; `query_ids` holds the stored id of each real user query in
-    it, so that it is known where in the store the context begins."""
+    it, so that it is known where in the store the context begins. `written_summary` waits for the next run."""
 
     place: Place
     messages: list[Message] = field(default_factory=list)
     query_ids: list[int] = field(default_factory=list)
     summary: Summary | None = None
+    written_summary: Summary | None = None
     language_sample: str = ""
     model: str = ""
     context_tokens: int = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import structlog
-from agent.calibration import Facts
 
+from agent.calibration import Facts
 from bridge.errors import StoreError
 from bridge.ports import ModelFact, Store
 
@@ -19,9 +19,8 @@ class StoredFacts:
     def __init__(self, store: Store, known: Mapping[str, ModelFact]) -> None:
         self._store = store
         self._dirty: dict[str, ModelFact] = {}
-        self.facts = Facts(self._changed)
-        for model, fact in known.items():
-            self.facts.restore(model, fact.ratio, fact.limit)
+        kept = {model: (fact.ratio, fact.limit) for model, fact in known.items()}
+        self.facts = Facts(kept, self._changed)
 
     async def save(self) -> None:
         dirty, self._dirty = self._dirty, {}

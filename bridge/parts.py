@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -61,6 +61,13 @@ def _open_model(name: str, provider: Provider) -> Model:
             from agent.models.offline import OfflineModel
 
             return OfflineModel(name)
+
+
+def summary_model(models: Sequence[Model]) -> Model | None:
+    """The model that writes summaries; the offline one answers by rule and can't."""
+    from agent.models.offline import OfflineModel
+
+    return None if isinstance(models[0], OfflineModel) else models[0]
 
 
 def open_tools(settings: Settings) -> dict[str, Tool]:

@@ -27,6 +27,7 @@ from bridge.metrics import Metrics
 from bridge.recovery import recover
 from bridge.sessions import Busy, SessionLines
 from bridge.store.sqlite import SqliteStore
+from bridge.summaries import Summaries
 from channels.base import (
     Channel,
     CommandInfo,
@@ -161,6 +162,7 @@ async def bot(
     channel: KeepingChannel | None = None,
     max_context_turns: int = 20,
     grace: float = 0.0,
+    summary_model: Model | None = None,
 ) -> AsyncIterator[Bot]:
     """A running bot on the database at `path`; it takes up what it finds there, and drains at the end."""
     channel = channel or KeepingChannel()
@@ -183,7 +185,11 @@ async def bot(
         registry, metrics = CancelTokenRegistry(), Metrics()
         delivery = Delivery(store, channels, metrics)
         conversations = Conversations(store, "en", 3600)
-        agent = AgentBridge(parts, store, conversations, channels, delivery, metrics, max_running=max_running)
+        summaries = Summaries(summary_model, store, "en")
+        stack.push_async_callback(summaries.aclose)
+        agent = AgentBridge(
+            parts, store, conversations, channels, delivery, metrics, summaries, max_running=max_running
+        )
         lines = SessionLines(agent.run, registry, queue_limit=queue_limit)
         commands = Commands(store, lines, registry, conversations)
         access = Access(store, {channel.name: policy or AccessPolicy("everyone")})

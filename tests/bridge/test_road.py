@@ -427,3 +427,33 @@ async def test_a_tool_with_effects_is_counted_before_it_runs(path: Path) -> None
         await b.inlet.accept(said("go"))
         await b.channel.texts(1)
     assert counted == [1]
+
+
+async def test_a_model_written_summary_takes_the_digests_place_before_the_next_run(path: Path) -> None:
+    written = ScriptedModel(lambda request: Say("Ann likes tea."))
+    model = parrot()
+    async with bot(path, model, max_context_turns=4, summary_model=written) as b:
+        for n in range(6):
+            await b.inlet.accept(said(f"message {n}"))
+            await b.channel.texts(n + 1)
+            await b.idle()
+        await until(lambda: (c := b.conversations.peek(PLACE)) is not None and c.written_summary)
+        await b.inlet.accept(said("the last"))
+        await b.channel.texts(7)
+        await b.idle()
+    assert "Ann likes tea." in model.requests[-1]
+    assert "Ann likes tea." not in model.requests[-2]
+    async with bot(path, model := parrot(), max_context_turns=4) as b:
+        await b.inlet.accept(said("after a restart"))
+        await b.channel.texts(1)
+    assert "Ann likes tea." in model.requests[0]
+
+
+async def test_a_summary_that_fails_leaves_the_digest(path: Path) -> None:
+    model = parrot()
+    async with bot(path, model, max_context_turns=4, summary_model=ScriptedModel([RuntimeError("no")])) as b:
+        for n in range(6):
+            await b.inlet.accept(said(f"message {n}"))
+            await b.channel.texts(n + 1)
+            await b.idle()
+    assert "asked: message 0" in model.requests[-1]
