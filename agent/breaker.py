@@ -149,12 +149,7 @@ class LoopBreaker:
         for length in CYCLE_LENGTHS:
             tail = [entry.call for entry in islice(reversed(self._ledger), length * CYCLE_LIMIT)]
             cycle = tail[:length]
-            if (
-                len(tail) == length * CYCLE_LIMIT
-                and len(set(cycle)) == length
-                and cycle[-1] == call
-                and tail == cycle * CYCLE_LIMIT
-            ):
+            if len(set(cycle)) == length and cycle[-1] == call and tail == cycle * CYCLE_LIMIT:
                 return length
         return 0
 

@@ -159,7 +159,8 @@ def _question(message: Message) -> list[Block]:
     if message["role"] != "user":
         return []
     blocks = blocks_of(message)
-    summary = [block for block in blocks if block["type"] == "text" and is_injected(block)]
+    asked = is_real_user_query(message)
+    summary = [block for block in blocks if asked and block["type"] == "text" and is_injected(block)]
     own = text_of(blocks)
     if not own and any(block["type"] == "image" for block in blocks):
         own = "[image]"

@@ -93,6 +93,9 @@ class TestTheTable:
         four: list[Step] = [(name, {}, True) for name in "abcd"]
         assert set(rules(LoopBreaker(), four * 8)) == {""}
 
+    def test_a_sequence_that_has_a_call_twice_is_no_cycle_of_different_calls(self) -> None:
+        assert set(rules(LoopBreaker(), [("a", {}, True), ("a", {}, True), ("b", {}, True)] * 8)) == {""}
+
     def test_old_entries_leave_the_ledger(self) -> None:
         breaker = LoopBreaker()
         assert set(rules(breaker, [("f", {"n": n}, True) for n in range(500)])) == {""}
@@ -159,6 +162,32 @@ class TestRefusals:
         for n in (10, 11):
             breaker.record("f", {"n": n}, False)
         assert breaker.check("f", {"n": 12}).rule == "tool_failures"  # still six, not eight
+
+    def test_are_only_what_was_recorded_as_failed_right_after_the_check(self) -> None:
+        breaker = LoopBreaker()
+        for _ in range(5):
+            rules(breaker, [("f", {}, True)] * 5)
+            assert breaker.check("f", {}).should_stop
+            breaker.record("f", {}, True)  # it was run all the same
+        assert breaker.check("g", {}) == Verdict(False, "", False)
+
+    def test_that_were_never_recorded_do_not_mark_a_later_failure(self) -> None:
+        breaker = LoopBreaker()
+        rules(breaker, [("f", {}, True)] * 5)
+        assert breaker.check("f", {}).should_stop
+        steps: list[Step] = [("g", {}, True), ("f", {}, False)]
+        steps += [("f", {"n": n}, False) for n in range(6)]
+        assert rules(breaker, steps)[-1] == "tool_failures"
+
+    def test_stand_for_one_record_only(self) -> None:
+        breaker = LoopBreaker()
+        rules(breaker, [("f", {}, True)] * 5)
+        assert breaker.check("f", {}).should_stop
+        for _ in range(6):
+            breaker.record("f", {}, False)
+        assert breaker.check("f", {"n": 1}) == Verdict(False, "", False)  # five that failed, one refused
+        breaker.record("f", {}, False)
+        assert breaker.check("f", {"n": 1}).rule == "tool_failures"
 
 
 class TestSameArguments:

@@ -103,6 +103,8 @@ class TestScope:
 
     async def test_does_not_hit_what_the_task_does_after_it(self) -> None:
         cancel_token = token()
+        troubles: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: troubles.append(context))
 
         async def run() -> str:
             with cancel_token.scope():
@@ -111,6 +113,7 @@ class TestScope:
             return "went on"
 
         assert await asyncio.create_task(run()) == "went on"
+        assert troubles == []
 
     async def test_ends_an_operation_whose_awaited_future_is_ready_in_the_same_turn_of_the_loop(self) -> None:
         cancel_token = token()
@@ -378,6 +381,7 @@ class TestRegistry:
         registry.release("1")
         registry.release("1")
         assert len(registry) == 0
+        assert all(not held for held in vars(registry).values() if isinstance(held, dict))
         assert not registry.cancel("1")
         assert registry.cancel_session("s") == 0
         assert not cancel_token.cancelled

@@ -151,18 +151,23 @@ def _user_texts(messages: list[Message]) -> Iterator[str]:
         if not isinstance(message, dict):
             continue
         role = message.get("role")
-        kinds = [block.get("type") for block in _raw_blocks(message)]
+        content = message.get("content")
+        kinds = [
+            b.get("type") for b in (content if isinstance(content, list) else [content]) if isinstance(b, dict)
+        ]
         assistants = any(kind in kinds for kind in ("tool_use", "thinking", "redacted_thinking"))
         unknown = not isinstance(role, str) and not assistants
         if role != "user" and not unknown:
             continue
-        content = message.get("content")
-        for block in [content] if isinstance(content, str) else content if isinstance(content, list) else []:
+        for block in content if isinstance(content, list) else [content]:
             text = block if isinstance(block, str) else None
-            if isinstance(block, dict) and block.get("type") == "text" and not is_injected(block):
+            if isinstance(block, dict) and block.get("type") not in _NO_TEXT and not is_injected(block):
                 text = block.get("text")
             if isinstance(text, str) and text.strip():
                 yield text
+
+
+_NO_TEXT = ["image", "tool_use", "tool_result", "thinking", "redacted_thinking"]
 
 
 def _raw_blocks(message: Any) -> list[dict[str, Any]]:

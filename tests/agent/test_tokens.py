@@ -57,6 +57,7 @@ def test_texts_at_the_borders(text: str, tokens: int) -> None:
         ([IMAGE], 1200),
         ([{"type": "tool_use", "id": "a", "name": "f", "input": {}}], 51),
         ([{"type": "tool_use", "id": "a", "name": "f", "input": {"q": "中文"}}], 50 + 6),
+        ([{"type": "tool_use", "id": "a", "name": "f", "input": {"q": "😀"}}], 50 + 4),
         ([{"type": "tool_result", "tool_use_id": "a", "content": "abcd"}], 32),
         ([{"type": "tool_result", "tool_use_id": "a", "content": [text_block("abcd"), IMAGE]}], 30 + 2 + 1200),
         ([{"type": "tool_result", "tool_use_id": "a", "content": []}], 30),
