@@ -1,0 +1,18 @@
+"""Slack. Importing this package does not import the SDK; `open_channel` does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bridge.settings import SlackSettings
+    from channels.base import Channel
+
+__all__ = ["open_channel"]
+
+
+def open_channel(settings: SlackSettings) -> Channel:
+    """The Slack channel; it connects when it is started."""
+    from channels.slack.adapter import SlackChannel
+
+    return SlackChannel(settings)
