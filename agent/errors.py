@@ -6,7 +6,6 @@ recognised by their attributes and names: importing two SDKs for an except claus
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import socket
@@ -83,10 +82,18 @@ _LOST_CONNECTION = frozenset(
     }
 )
 _SDKS = frozenset({"anthropic", "openai", "httpx", "httpx2", "httpcore", "httpcore2"})
-_LOST_NAMES = frozenset(
-    {"APIConnectionError", "TransportError", "NetworkError", "TimeoutException", "StreamError"}
+_LOST_TYPES = (
+    StreamBroken,
+    ConnectionError,
+    TimeoutError,
+    EOFError,
+    socket.gaierror,
+    ssl.SSLError,
+    json.JSONDecodeError,
 )
-_LOST_NAMES_CORE = frozenset({"RemoteProtocolError", "ReadError", "ConnectError", "WriteError"})
+_LOST_NAMES = frozenset(
+    {"APIConnectionError", "TransportError", "NetworkError", "TimeoutException", "RemoteProtocolError"}
+)
 _NEVER_HEALS = frozenset({"UnsupportedProtocol", "LocalProtocolError"})
 """Transport errors that our own configuration makes: a wrong base_url, a line break in a key."""
 
@@ -95,6 +102,8 @@ def classify(error: BaseException | ProviderFault) -> ErrorKind:
     """What an error is. Never raises; what is not recognised is `OTHER`."""
     if isinstance(error, ProviderFault):
         return _kind_of_fault(error)
+    if _never_heals(error):
+        return ErrorKind.OTHER
     if _is_lost_connection(error):
         return ErrorKind.TRANSIENT
     return _kind_of_fault(fault_of(error))
@@ -148,7 +157,7 @@ def fault_of(error: BaseException) -> ProviderFault:
 
 def _kind_of_fault(fault: ProviderFault) -> ErrorKind:
     """The order is the rule: certain codes, words that outrank a status, status, codes, words."""
-    code = (fault.code or "").lower()
+    code = (fault.code or "").lower() or _code_in(fault.text)
     by_code = _kind_of_code(code)
     status = fault.status
     if status is None or status < 400:
@@ -161,6 +170,12 @@ def _kind_of_fault(fault: ProviderFault) -> ErrorKind:
         return ErrorKind.QUOTA
     outranked = _by_ranking_words(fault.text, status, code, by_code)
     return outranked or _by_status(status, by_code) or _by_words(fault.text, status) or ErrorKind.OTHER
+
+
+def _code_in(text: str) -> str:
+    """The most telling code that a text quotes; a known one before a general one."""
+    codes = words.codes_in(text)
+    return next(filter(_kind_of_code, codes), codes[0] if codes else "")
 
 
 def _kind_of_code(code: str) -> ErrorKind | None:
@@ -236,16 +251,21 @@ def _by_words(text: str, status: int | None) -> ErrorKind | None:
 
 def _is_lost_connection(error: BaseException) -> bool:
     """Whether the way to the provider broke, as asyncio, the HTTP libraries and the SDKs raise it."""
-    if isinstance(error, StreamBroken | ConnectionError | TimeoutError | EOFError | json.JSONDecodeError):
-        return True
-    if isinstance(error, socket.gaierror | ssl.SSLError | asyncio.IncompleteReadError):
+    if isinstance(error, _LOST_TYPES):
         return True
     if isinstance(error, OSError):
         return error.errno in _LOST_CONNECTION
-    names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _SDKS}
-    if names & _NEVER_HEALS or (error.__cause__ is not None and type(error.__cause__).__name__ in _NEVER_HEALS):
-        return False
-    return bool(names & (_LOST_NAMES | _LOST_NAMES_CORE))
+    return not _sdk_names(error).isdisjoint(_LOST_NAMES)
+
+
+def _never_heals(error: BaseException) -> bool:
+    causes = (error, error.__cause__) if error.__cause__ is not None else (error,)
+    return any(not _sdk_names(cause).isdisjoint(_NEVER_HEALS) for cause in causes)
+
+
+def _sdk_names(error: BaseException) -> set[str]:
+    """The names of the error's classes that are an SDK's or its HTTP library's."""
+    return {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _SDKS}
 
 
 def _layers(body: object) -> Iterator[object]:

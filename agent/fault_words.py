@@ -78,7 +78,8 @@ RATE_WORDS = _any(
     r"\brate[ _-]?limit",
     r"\btoo many requests\b",
     r"\b(?:tokens|requests) per (?:min|minute|hour|day|second)\b",
-    r"\bthrottl(?:ed|ing)\b",
+    r"\bthrottl(?:ed|ing)\b|\bresource has been exhausted\b|\bquota exceeded for metric\b",
+    r"\bplease wait before trying again\b|\b(?:current|max) (?:request limit|rpm|tpm)\b",
     r"速率限制|请求频率|频率(?:限制|过快|过高)|并发(?:数|请求)?(?:过多|过高|超)|限流|请求过多",
 )
 OVERFLOW_WORDS = _any(
@@ -147,7 +148,7 @@ FORMAT_WORDS = _any(
     r"reasoning_content`?.{0,80}(?:must be passed back|is missing|missing)|missing `?reasoning_content",
 )
 REQUEST_WORDS = _any(
-    r"(?<![\w.,])4(?:00|22)(?![\w.,]\w|\w| (?:tokens|characters|messages|ms|s|seconds|bytes)\b)",
+    r"(?<![\w.,])4(?:00|22)(?![\w.,]\w|\w| (?:tokens|characters|messages(?!\.)|ms|s|seconds|bytes)\b)",
     r"\binvalid_request|\binvalid[ _]?(?:request|params?|parameters?|argument)\b|\bbad[ _]?request",
     r"\bvalidationexception\b|\bunprocessable entity\b|\(2013\)",
 )
@@ -209,7 +210,7 @@ TRANSIENT_WORDS = _any(
 _STATUS_IN_TEXT = re.compile(
     r"(?:\b(?:error|status|http|https|response)(?:[ _-]?code)?\b[\s:='\"(<]{1,3}(?:1\.1 )?|^\W{0,2}|<)"
     r"([45]\d\d)(?![\w.,]\w|\w)"
-    r"(?! (?:tokens|characters|messages|ms|s|seconds|bytes|requests)\b)"
+    r"(?! (?:tokens|characters|messages(?!\.)|ms|s|seconds|bytes|requests)\b)"
     r"|\b([45]\d\d) (?:bad request|unauthorized|payment required|forbidden|not found|request timeout|"
     r"request entity|payload too|content too|unprocessable|too many|internal server|bad gateway|"
     r"service unavailable|gateway time)",
@@ -221,6 +222,14 @@ def status_in(text: str) -> int | None:
     """The HTTP status that a text names as such; a number that merely looks like one is none."""
     found = _STATUS_IN_TEXT.search(text, 0, _LOOKED_AT)
     return int(found[1] or found[2]) if found else None
+
+
+_CODE_IN_TEXT = re.compile(r"['\"](?:code|type|status)['\"]\s*:\s*['\"]?([\w.]+)")
+
+
+def codes_in(text: str) -> list[str]:
+    """Structured codes in a text that quotes an error's JSON, in lower case."""
+    return [code.lower() for code in _CODE_IN_TEXT.findall(text[:_LOOKED_AT])]
 
 
 _NUMBER = r"(\d{1,3}(?:,\d{3})+|\d+)"
