@@ -16,7 +16,7 @@ _GRAPHEME = regex.compile("[\ud800-\udbff][\udc00-\udfff]|\\X")
 # Between two of these a grapheme always ends: ASCII but controls, CJK punctuation, kana, ideographs, fullwidth.
 _PLAIN = regex.compile(r"[\x20-\x7e\u3001-\u3029\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uff01-\uff60]{2}")
 _MARKS = tuple(
-    regex.compile(regex.escape(texts.cut_mark.strip()).replace(regex.escape("{gone}"), r"(\d{1,12})"))
+    regex.compile(regex.escape(texts.cut_mark).replace(regex.escape("{gone}"), r"(\d{1,12})"))
     for texts in (ENGLISH, CHINESE)
 )
 

@@ -31,7 +31,7 @@ COMPACT_SHARE = 0.7
 _SUMMARY_SHARE = 0.25
 """Of the budget in tokens that a summary may take; 4,000 Chinese characters weigh 6,000 tokens."""
 _SUMMARY_LEAST = 60
-"""Tokens that a trim gives to a summary however small the budget and what was dropped."""
+"""Tokens that a summary may take however small the budget is."""
 
 Measure = Callable[[Sequence[Message]], int]
 
@@ -79,7 +79,6 @@ def trim_messages(
     if len(turns) - carried <= max(1, max_turns) and total <= budget:
         return TrimReport(truncated, 0, (), total + saved, total, None)
     window = _Window.over(messages, turns, weights, measure, texts, budget)
-    window.summary_least = _SUMMARY_LEAST
     while window.len > max(1, max_turns):
         window.drop_older_half()
     while window.total > budget and window.lighten():
@@ -112,6 +111,7 @@ def smart_compact_to_budget(
     old = [(message, message["content"]) for message in messages]
     turns = identify_complete_turns(messages)
     window = _Window.over(messages, turns, [measure(turn.messages) for turn in turns], measure, texts, target)
+    window.lighter_summary = True
     rounds = 0
     while window.total > target and rounds < COMPACT_ROUNDS and window.lighten():
         rounds += 1
@@ -147,7 +147,7 @@ class _Window:
     compressed: int = 0
     compress_tried: bool = False
     summary_weight: int = 0
-    summary_least: int = 0
+    lighter_summary: bool = False
     gone_weight: int = 0
 
     @classmethod
@@ -233,8 +233,11 @@ class _Window:
             self.compressed += 1
 
     def _summarise(self) -> None:
-        """One digest of all that was dropped: within its share of the budget, lighter than what it stands for."""
-        room = max(min(int(self.budget * _SUMMARY_SHARE), self.gone_weight), self.summary_least)
+        """One digest of all that was dropped, within its share of the budget; in a compaction also no heavier
+        than what it stands for."""
+        room = max(int(self.budget * _SUMMARY_SHARE), _SUMMARY_LEAST)
+        if self.lighter_summary:
+            room = min(room, self.gone_weight)
         limit = SUMMARY_LIMIT
         while True:
             self.summary = digest(self.dropped, self.earlier, self.texts, limit)

@@ -7,7 +7,7 @@ import errno
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -260,13 +260,17 @@ class Answer(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[str]:
+async def serving(answers: Iterable[Answer]) -> AsyncIterator[str]:
+    """A server on the loopback that gives one answer after the other."""
+    waiting = iter(answers)
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(
             int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
         )
         await reader.readexactly(length)
+        answer = next(waiting)
         fields = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
         writer.write(
             f"HTTP/1.1 {answer.status} X\r\n{fields}content-length: {len(answer.body)}\r\n"
@@ -282,38 +286,55 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def from_anthropic(answer: Answer, *, stream: bool = False) -> Exception:
+async def anthropic_errors(*answers: Answer, stream: bool = False) -> list[Exception]:
+    """What the real SDK raises for each answer."""
+    errors: list[Exception] = []
     async with (
-        serving(answer) as url,
+        serving(answers) as url,
         anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0) as client,
     ):
-        try:
-            if stream:
-                async with client.messages.stream(
-                    model="m", max_tokens=5, messages=[{"role": "user", "content": "x"}]
-                ) as events:
-                    async for _ in events:
+        for _ in answers:
+            try:
+                if stream:
+                    async with client.messages.stream(
+                        model="m", max_tokens=5, messages=[{"role": "user", "content": "x"}]
+                    ) as events:
+                        await events.until_done()
+                else:
+                    await client.messages.create(
+                        model="m", max_tokens=5, messages=[{"role": "user", "content": "x"}]
+                    )
+            except Exception as error:
+                errors.append(error)
+    assert len(errors) == len(answers)
+    return errors
+
+
+async def openai_errors(*answers: Answer, stream: bool = False) -> list[Exception]:
+    """What the real SDK raises for each answer."""
+    errors: list[Exception] = []
+    async with serving(answers) as url, openai.AsyncOpenAI(api_key="k", base_url=url, max_retries=0) as client:
+        for _ in answers:
+            try:
+                if stream:
+                    async for _ in await client.chat.completions.create(
+                        model="m", messages=[{"role": "user", "content": "x"}], stream=True
+                    ):
                         pass
-            else:
-                await client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "x"}])
-        except Exception as error:
-            return error
-    raise AssertionError("no error was raised")
+                else:
+                    await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+            except Exception as error:
+                errors.append(error)
+    assert len(errors) == len(answers)
+    return errors
+
+
+async def from_anthropic(answer: Answer, *, stream: bool = False) -> Exception:
+    return (await anthropic_errors(answer, stream=stream))[0]
 
 
 async def from_openai(answer: Answer, *, stream: bool = False) -> Exception:
-    async with serving(answer) as url, openai.AsyncOpenAI(api_key="k", base_url=url, max_retries=0) as client:
-        try:
-            if stream:
-                async for _ in await client.chat.completions.create(
-                    model="m", messages=[{"role": "user", "content": "x"}], stream=True
-                ):
-                    pass
-            else:
-                await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
-        except Exception as error:
-            return error
-    raise AssertionError("no error was raised")
+    return (await openai_errors(answer, stream=stream))[0]
 
 
 def as_json(body: object) -> bytes:
@@ -325,18 +346,20 @@ HTTP_ROWS = [row for row in ROWS if row.status >= 400]
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 async def test_every_row_that_is_an_http_answer_is_the_same_through_the_real_sdks(provider: str) -> None:
-    for row in HTTP_ROWS:
-        if provider == "anthropic":
-            body: object = {"type": "error", "error": {"type": row.code or "error", "message": row.text}}
-            error = await from_anthropic(Answer(row.status, as_json(body)))
-        else:
-            code: str | int | None = int(row.code) if row.code and row.code.isdigit() else row.code
-            body = {"error": {"message": row.text, "type": "error", "param": None, "code": code}}
-            error = await from_openai(Answer(row.status, as_json(body)))
+    raising = anthropic_errors if provider == "anthropic" else openai_errors
+    errors = await raising(*(Answer(row.status, as_json(body_of(row, provider))) for row in HTTP_ROWS))
+    for row, error in zip(HTTP_ROWS, errors, strict=True):
         assert classify(error) is row.kind, row
         assert fault_of(error).text == row.text
         assert fault_of(error).status == row.status
         assert overflow_input_budget(fault_of(error).text) == row.limit
+
+
+def body_of(row: Row, provider: str) -> object:
+    if provider == "anthropic":
+        return {"type": "error", "error": {"type": row.code or "error", "message": row.text}}
+    code: str | int | None = int(row.code) if row.code and row.code.isdigit() else row.code
+    return {"error": {"message": row.text, "type": "error", "param": None, "code": code}}
 
 
 SSE = (("content-type", "text/event-stream"),)
