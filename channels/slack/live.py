@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from channels.base import Snapshot, ToolLine
 from channels.slack.events import CANCEL_ACTION
-from channels.slack.mrkdwn import escape
+from channels.slack.mrkdwn import escape, silent
 from channels.slack.payload import Body, Json
-from channels.slack.render import markdown_block, notice, parts_of, silent
+from channels.slack.render import markdown_block, notice, parts_of
 
 TOOL_LINES = 6
 TOOL_LINE_LENGTH = 160

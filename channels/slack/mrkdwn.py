@@ -6,6 +6,7 @@ mrkdwn has one level of everything: *bold*, _italic_, ~strike~, `code`, <url|lab
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from unicodedata import east_asian_width
 
@@ -15,6 +16,9 @@ from markdown_it.token import Token
 _PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable(["table", "strikethrough"])
 _DEEP = 50
 _CELL_WIDTH = 40  # a wider cell of a table is not padded for
+
+_WORD_JOINER = "\u2060"  # invisible, and behind an @ no name of a group follows it
+_GROUP = re.compile(r"(?<![\w@])@(?=(?:here|channel|everyone)\b)", re.IGNORECASE)
 
 _MARKS = {
     "strong_open": "*",
@@ -31,6 +35,11 @@ _MARKS = {
 def escape(text: str) -> str:
     """The three characters that Slack reads as markup of its own, encoded."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def silent(text: str) -> str:
+    """The text whose @here, @channel and @everyone are mere words."""
+    return _GROUP.sub("@" + _WORD_JOINER, text)
 
 
 def to_mrkdwn(markdown: str) -> str:
@@ -159,7 +168,7 @@ def _span(child: Token) -> str:
         case "image":
             return _link(str(child.attrs.get("src", "")), escape(child.content))
         case "text" | "html_inline":
-            return escape(child.content)
+            return escape(silent(child.content))
         case kind:
             return _MARKS.get(kind, escape(child.content))
 

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from channels.slack.mrkdwn import escape, to_mrkdwn
+from channels.slack.mrkdwn import escape, silent, to_mrkdwn
 from channels.slack.payload import Body, Json
 from channels.slack.split import split, split_fences
 
@@ -23,8 +23,6 @@ NOTICE_LENGTH = 600  # characters of the text that notifications show
 
 Form = Callable[[str], list[Body]]
 
-_WORD_JOINER = "\u2060"  # invisible, and no name of a group any more
-_GROUP = re.compile(r"(?<![\w@])@(?=(?:here|channel|everyone)\b)", re.IGNORECASE)
 _AUTOLINK = re.compile(r"<((?:https?|mailto):[^\s<>]+)>")
 _ENTITY = re.compile(r"&(?=#?\w{1,31};)")
 _RUN = re.compile(r"`+")
@@ -74,11 +72,6 @@ def _section(text: str) -> Json:
 def harmless(text: str) -> str:
     """The Markdown with nothing in it that Slack reads as a token of its own; it looks the same to a reader."""
     return "".join(_code(lines) if is_code else "".join(_inline(lines)) for is_code, lines in split_fences(text))
-
-
-def silent(text: str) -> str:
-    """The text whose @here, @channel and @everyone are mere words."""
-    return _GROUP.sub("@" + _WORD_JOINER, text)
 
 
 def _inline(text: str) -> Iterator[str]:

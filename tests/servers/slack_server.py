@@ -11,35 +11,27 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from tests.servers.slack_rules import refusal
-
-BOT_TOKEN = "xoxb-test-bot"
-APP_TOKEN = "xapp-test-app"
-TEAM = "T1"
-BOT_USER, BOT_ID = "UBOT", "B1"
-SCOPES = (
-    "app_mentions:read,assistant:write,channels:history,chat:write,commands,files:read,files:write,"
-    "groups:history,im:history,mpim:history,users:read"
+from tests.servers.slack_workspace import (
+    APP_TOKEN,
+    BOT_ID,
+    BOT_TOKEN,
+    BOT_USER,
+    SCOPES,
+    TEAM,
+    Body,
+    Refused,
+    Workspace,
+    person,
 )
 
-Body = dict[str, Any]
-Method = Callable[[Body], Body]
-
-
-class Refused(Exception):
-    def __init__(self, error: str, **more: object) -> None:
-        super().__init__(error)
-        self.error = error
-        self.more = more
+__all__ = ["APP_TOKEN", "BOT_ID", "BOT_TOKEN", "BOT_USER", "SCOPES", "TEAM", "SlackServer", "Workspace", "person"]
 
 
 @dataclass
@@ -72,41 +64,14 @@ class Envelope:
     answer: object = None
 
 
-def person(user_id: str, name: str, **more: object) -> Body:
-    return {
-        "id": user_id,
-        "team_id": TEAM,
-        "name": name.lower(),
-        "real_name": name,
-        "tz": "Europe/Berlin",
-        "profile": {"display_name": name, "real_name": name},
-        "is_restricted": False,
-        "is_ultra_restricted": False,
-        **more,
-    }
-
-
 class SlackServer:
     """State and rules. `ack_within` is in seconds: an envelope not acknowledged in it is sent again, thrice."""
 
     def __init__(self, *, ack_within: float = 3.0, streaming: bool = True, status: bool = True) -> None:
         self.ack_within = ack_within
         self.scopes: str | None = SCOPES
-        self.bot_token, self.app_token = BOT_TOKEN, APP_TOKEN
-        self.streaming, self.status = streaming, status
-        self.users = {
-            "U1": person("U1", "Ann"),
-            "U2": person("U2", "Bob & Co", tz="Asia/Tokyo"),
-            "UGUEST": person("UGUEST", "Guest", is_restricted=True),
-            "UEXT": person("UEXT", "Stranger", team_id="T9", is_stranger=True),
-        }
-        self.members = {"C1", "C2", "G1", "D1", "D2"}
-        self.archived: set[str] = set()
-        self.messages: dict[str, list[Body]] = defaultdict(list)
-        self.ephemeral: list[Body] = []
+        self.slack = Workspace(streaming=streaming, status=status)
         self.responses: list[Body] = []
-        self.files: dict[str, Body] = {}
-        self.streams: dict[str, bool] = {}
         self.calls: list[Call] = []
         self.called = asyncio.Condition()
         self.faults: dict[str, list[Fault]] = defaultdict(list)
@@ -114,9 +79,8 @@ class SlackServer:
         self.connections: list[web.WebSocketResponse] = []
         self.connected = asyncio.Event()
         self.num_connections = 1
-        self.opened = 0
-        self._ids = count(1)
-        self._began = int(time.time())
+        self.refuse_tickets = 0
+        self.spoilt: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: web.AppRunner | None = None
         self.port = 0
@@ -137,6 +101,7 @@ class SlackServer:
         site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
         self.port = self._runner.addresses[0][1]
+        self.slack.origin = f"127.0.0.1:{self.port}"
 
     async def stop(self) -> None:
         for task in list(self._tasks):
@@ -160,26 +125,37 @@ class SlackServer:
 
     # ---- people
 
-    def next_ts(self) -> str:
-        return f"{self._began}.{next(self._ids):06d}"
-
     async def say(self, text: str, *, user: str = "U1", channel: str = "D1", **more: object) -> list[Envelope]:
         """A person writes. A mention in a channel arrives as `message` and as `app_mention`, as with Slack."""
-        event: Body = {"type": "message", "user": user, "text": text, "channel": channel, "ts": self.next_ts()}
+        event: Body = {
+            "type": "message",
+            "user": user,
+            "text": text,
+            "channel": channel,
+            "ts": self.slack.next_ts(),
+        }
         event |= {"channel_type": "im" if channel.startswith("D") else "channel", "team": TEAM, **more}
-        self.messages[channel].append(dict(event))
+        self.slack.messages[channel].append(dict(event))
         events = [event]
         if f"<@{BOT_USER}>" in text and not channel.startswith("D"):
             events.append({key: event[key] for key in event if key != "channel_type"} | {"type": "app_mention"})
         return [self.event(item) for item in events]
 
     def event(self, event: Body, **more: object) -> Envelope:
-        payload = {"type": "event_callback", "team_id": TEAM, "event_id": f"Ev{next(self._ids)}", "event": event}
+        payload = {
+            "type": "event_callback",
+            "team_id": TEAM,
+            "event_id": f"Ev{self.slack.next_id()}",
+            "event": event,
+        }
         return self.send("events_api", payload | more)
 
     def slash(self, command: str, text: str = "", *, user: str = "U1", channel: str = "C1") -> Envelope:
         payload = {"team_id": TEAM, "user_id": user, "channel_id": channel, "command": command, "text": text}
-        payload |= {"trigger_id": f"{next(self._ids)}.1", "response_url": f"http://127.0.0.1:{self.port}/respond"}
+        payload |= {
+            "trigger_id": f"{self.slack.next_id()}.1",
+            "response_url": f"http://127.0.0.1:{self.port}/respond",
+        }
         return self.send("slash_commands", payload)
 
     def press(self, message: Body, *, user: str = "U1") -> Envelope:
@@ -193,14 +169,14 @@ class SlackServer:
             "message": message,
             "container": {"type": "message", "message_ts": message["ts"], "channel_id": message["channel"]},
             "actions": [{"type": "button", "action_id": button["action_id"], "value": button["value"]}],
-            "trigger_id": f"{next(self._ids)}.1",
+            "trigger_id": f"{self.slack.next_id()}.1",
         }
         return self.send("interactive", payload)
 
     # ---- Socket Mode
 
     def send(self, kind: str, payload: Body, *, envelope_id: str | None = None) -> Envelope:
-        envelope = Envelope(envelope_id or f"env-{next(self._ids)}", kind, payload)
+        envelope = Envelope(envelope_id or f"env-{self.slack.next_id()}", kind, payload)
         self.envelopes[envelope.id] = envelope
         self._spawn(self._deliver(envelope))
         return envelope
@@ -231,7 +207,12 @@ class SlackServer:
         for ws in list(self.connections):
             await ws.close()
 
-    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        if self.refuse_tickets > 0:
+            self.refuse_tickets -= 1
+            self.spoilt.add(request.query.get("ticket", ""))
+        if request.query.get("ticket") in self.spoilt:
+            return web.Response(status=403)
         ws = web.WebSocketResponse()
         await ws.prepare(request)
         await ws.send_json({"type": "hello", "num_connections": self.num_connections})
@@ -293,7 +274,7 @@ class SlackServer:
         if fault is not None and not fault.after and fault.gate is not None:
             await fault.gate.wait()
         try:
-            answer: Body = {"ok": True, **self._do(method, body, token)}
+            answer: Body = {"ok": True, **self.slack.do(method, body, token)}
         except Refused as refused:
             answer = {"ok": False, "error": refused.error, **refused.more}
         if fault is not None and fault.after:
@@ -321,163 +302,17 @@ class SlackServer:
             answer["needed"] = fault.needed
         return web.json_response(answer, status=status, headers=headers)
 
-    def _do(self, method: str, body: Body, token: str) -> Body:
-        wanted = self.app_token if method == "apps.connections.open" else self.bot_token
-        if token != wanted:
-            other = token in (self.app_token, self.bot_token)
-            raise Refused("not_allowed_token_type" if other else "invalid_auth")
-        handler: Method | None = getattr(self, "_m_" + method.replace(".", "_"), None)
-        if handler is None:
-            raise Refused("unknown_method")
-        return handler(body)
-
-    def _m_auth_test(self, _body: Body) -> Body:
-        return {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "steadybot", "team": "Acme"}
-
-    def _m_apps_connections_open(self, _body: Body) -> Body:
-        self.opened += 1
-        return {"url": f"ws://127.0.0.1:{self.port}/socket?ticket={self.opened}"}
-
-    def _m_users_info(self, body: Body) -> Body:
-        if body["user"] not in self.users:
-            raise Refused("user_not_found")
-        return {"user": self.users[body["user"]]}
-
-    def _m_chat_postMessage(self, body: Body) -> Body:
-        self._may_write(body["channel"])
-        self._accept(body)
-        ts = self.next_ts()
-        message = {**_kept(body), "ts": ts, "user": BOT_USER, "bot_id": BOT_ID, "type": "message"}
-        self.messages[body["channel"]].append(message)
-        return {"ts": ts, "channel": body["channel"], "message": message}
-
-    def _m_chat_update(self, body: Body) -> Body:
-        message = self._own(body)
-        if self.streams.get(body["ts"]):
-            raise Refused("streaming_state_conflict")
-        self._accept(body, update=True)
-        message.pop("markdown_text", None)
-        message.update({key: body[key] for key in ("text", "blocks") if key in body})
-        return {"ts": body["ts"], "channel": body["channel"], "text": body.get("text", "")}
-
-    def _m_chat_delete(self, body: Body) -> Body:
-        self.messages[body["channel"]].remove(self._own(body))
-        return {"ts": body["ts"], "channel": body["channel"]}
-
-    def _m_chat_postEphemeral(self, body: Body) -> Body:
-        self._may_write(body["channel"])
-        self._accept(body)
-        self.ephemeral.append(body)
-        return {"message_ts": self.next_ts()}
-
-    def _m_chat_startStream(self, body: Body) -> Body:
-        if not self.streaming:
-            raise Refused("unknown_method")
-        self._may_write(body["channel"])
-        if not body.get("thread_ts"):
-            raise Refused("invalid_thread_ts")
-        if not body["channel"].startswith("D"):
-            for key in ("recipient_team_id", "recipient_user_id"):
-                if not body.get(key):
-                    raise Refused("missing_" + key)
-        self._accept({"markdown_text": body.get("markdown_text", " ")})
-        ts = self.next_ts()
-        kept = {key: body[key] for key in ("channel", "thread_ts")}
-        streamed = {"text": body.get("markdown_text", ""), "ts": ts, "user": BOT_USER, "bot_id": BOT_ID}
-        self.messages[body["channel"]].append(kept | streamed)
-        self.streams[ts] = True
-        return {"ts": ts, "channel": body["channel"]}
-
-    def _m_chat_appendStream(self, body: Body) -> Body:
-        message = self._streaming(body)
-        self._accept({"markdown_text": body["markdown_text"]})
-        message["text"] += body["markdown_text"]
-        return {"ts": body["ts"], "channel": body["channel"]}
-
-    def _m_chat_stopStream(self, body: Body) -> Body:
-        message = self._streaming(body)
-        message["text"] += body.get("markdown_text", "")
-        self.streams[body["ts"]] = False
-        return {"ts": body["ts"], "channel": body["channel"]}
-
-    def _streaming(self, body: Body) -> Body:
-        message = self._own(body)
-        if not self.streams.get(body["ts"]):
-            raise Refused("message_not_in_streaming_state")
-        return message
-
-    def _m_assistant_threads_setStatus(self, body: Body) -> Body:
-        if not self.status:
-            raise Refused("unknown_method")
-        if not body.get("thread_ts"):
-            raise Refused("invalid_thread_ts")
-        return {}
-
-    def _m_conversations_replies(self, body: Body) -> Body:
-        thread = [m for m in self.messages[body["channel"]] if body["ts"] in (m["ts"], m.get("thread_ts"))]
-        if not thread:
-            raise Refused("thread_not_found")
-        return {"messages": _between(thread, body)}
-
-    def _m_conversations_history(self, body: Body) -> Body:
-        own = [m for m in self.messages[body["channel"]] if m.get("thread_ts") in (None, m["ts"])]
-        return {"messages": _between(own, body)[::-1]}
-
-    def _m_conversations_info(self, body: Body) -> Body:
-        return {"channel": {"id": body["channel"], "name": body["channel"].lower()}}
-
-    def _m_files_getUploadURLExternal(self, body: Body) -> Body:
-        file_id = f"F{next(self._ids)}"
-        self.files[file_id] = {"id": file_id, "name": body["filename"], "length": int(body["length"])}
-        return {"file_id": file_id, "upload_url": f"http://127.0.0.1:{self.port}/upload/{file_id}"}
-
-    def _m_files_completeUploadExternal(self, body: Body) -> Body:
-        self._may_write(body["channel_id"])
-        done = [self.files[item["id"]] for item in json.loads(body["files"])]
-        if any("data" not in file for file in done):
-            raise Refused("file_not_found")
-        for file in done:
-            file |= {"channel": body["channel_id"], "thread_ts": body.get("thread_ts")}
-        return {"files": [{"id": file["id"], "title": file["name"]} for file in done]}
-
-    def _may_write(self, channel: str) -> None:
-        if channel in self.archived:
-            raise Refused("is_archived")
-        if channel not in self.members:
-            raise Refused("not_in_channel" if channel.startswith("C") else "channel_not_found")
-
-    def _accept(self, body: Mapping[str, Any], *, update: bool = False) -> None:
-        error = refusal(body, update=update)
-        if error is not None:
-            raise Refused(error)
-
-    def _own(self, body: Body) -> Body:
-        for message in self.messages[body["channel"]]:
-            if message["ts"] == body["ts"]:
-                if message.get("user") != BOT_USER:
-                    raise Refused("cant_update_message")
-                return message
-        raise Refused("message_not_found")
-
     # ---- files and answers to slash commands
 
     async def _upload(self, request: web.Request) -> web.Response:
-        self.files[request.match_info["file"]]["data"] = await request.read()
+        self.slack.files[request.match_info["file"]]["data"] = await request.read()
         return web.Response(text="OK", content_type="text/plain")
 
     async def _download(self, request: web.Request) -> web.Response:
-        if request.headers.get("Authorization") != f"Bearer {self.bot_token}":
+        if request.headers.get("Authorization") != f"Bearer {self.slack.bot_token}":
             return web.Response(text="<html>log in</html>", content_type="text/html")
-        file = self.files[request.match_info["file"]]
+        file = self.slack.files[request.match_info["file"]]
         return web.Response(body=file["data"], content_type=file["mimetype"])
-
-    def share(self, name: str, mimetype: str, data: bytes, *, size: int | None = None) -> Body:
-        """A file object as it stands in an event."""
-        file_id = f"F{next(self._ids)}"
-        self.files[file_id] = {"data": data, "mimetype": mimetype}
-        url = f"http://127.0.0.1:{self.port}/file/{file_id}"
-        length = len(data) if size is None else size
-        return {"id": file_id, "name": name, "mimetype": mimetype, "size": length, "url_private": url}
 
     async def _respond(self, request: web.Request) -> web.Response:
         self.responses.append(await request.json())
@@ -500,12 +335,12 @@ class SlackServer:
 
         async def press(request: web.Request) -> web.Response:
             asked = await request.json()
-            message = next(m for m in self.messages[asked["channel"]] if m["ts"] == asked["ts"])
+            message = next(m for m in self.slack.messages[asked["channel"]] if m["ts"] == asked["ts"])
             return web.json_response({"envelope": self.press(message, user=asked.get("user", "U1")).id})
 
         async def messages(request: web.Request) -> web.Response:
             channel = request.query.get("channel")
-            return web.json_response(self.messages.get(channel, []) if channel else self.messages)
+            return web.json_response(self.slack.messages.get(channel, []) if channel else self.slack.messages)
 
         async def calls(_request: web.Request) -> web.Response:
             return web.json_response([{"method": call.method, "body": call.body} for call in self.calls])
@@ -524,15 +359,6 @@ class SlackServer:
             "/control/calls": calls,
             "/control/envelopes": envelopes,
         }
-
-
-def _kept(body: Body) -> Body:
-    return {key: body[key] for key in ("channel", "thread_ts", "text", "blocks", "metadata") if key in body}
-
-
-def _between(messages: list[Body], body: Body) -> list[Body]:
-    oldest, latest = body.get("oldest", "0"), body.get("latest", "9" * 20)
-    return [m for m in messages if float(oldest) < float(m["ts"]) < float(latest) or m["ts"] == body.get("ts")]
 
 
 async def _body(request: web.Request) -> Body:

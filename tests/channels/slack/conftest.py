@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from pydantic import SecretStr
 
 from bridge.settings import SlackSettings
 from channels.base import Accepted, CancelReply, Inbound, LiveView, Outgoing, Place, ReplyContext, Sender
@@ -83,14 +82,14 @@ class Rig:
         await self.intake.until(lambda: len(self.intake.inbound) >= number)
         return self.intake.inbound
 
-    def context(self, place: Place, view: LiveView, request_id: str = "req-1", **more: object) -> ReplyContext:
-        return ReplyContext(request_id, place, view, **more)  # type: ignore[arg-type]  # the test's own keywords
+    def context(self, place: Place, view: LiveView, **more: object) -> ReplyContext:
+        return ReplyContext(**{"request_id": "req-1", "place": place, "view": view, **more})  # type: ignore[arg-type]  # the test's own keywords
 
     async def deliver(self, text: str, place: Place, **more: object) -> tuple[str, ...]:
         return await self.channel.deliver(Outgoing(place, text, **more))  # type: ignore[arg-type]  # as above
 
     def shown(self, channel: str = "C1") -> list[dict[str, object]]:
-        return [message for message in self.server.messages[channel] if message.get("user") == "UBOT"]
+        return [message for message in self.server.slack.messages[channel] if message.get("user") == "UBOT"]
 
 
 def settings_for(server: SlackServer, **more: object) -> SlackSettings:
@@ -128,7 +127,3 @@ async def running(server: SlackServer, **more: object) -> AsyncIterator[Rig]:
 async def rig(server: SlackServer) -> AsyncIterator[Rig]:
     async with running(server) as rig:
         yield rig
-
-
-def secret(value: str) -> SecretStr:
-    return SecretStr(value)

@@ -149,7 +149,8 @@ async def test_where_slack_does_not_say_who_it_is_nobody_is_let_in_by_guess(rig:
 
 
 async def test_names_links_and_entities_are_decoded(rig: Rig) -> None:
-    text = f"{MENTION}, ask <@U2> in <#C2|general> if a &lt; b &amp;&amp; c, see <https://e.org/?a=1&amp;b=2|this> <!here>"
+    link = "<https://e.org/?a=1&amp;b=2|this>"
+    text = f"{MENTION}, ask <@U2> in <#C2|general> if a &lt; b &amp;&amp; c, see {link} <!here>"
     await rig.server.say(text, channel="C1")
     [inbound] = await rig.hear()
     assert inbound.text == ("ask @Bob & Co in #general if a < b && c, see this (https://e.org/?a=1&b=2) @here")
@@ -174,7 +175,7 @@ async def test_an_unreadable_thread_is_no_reason_to_stay_silent(rig: Rig) -> Non
 
 
 async def test_files_come_along_as_pictures_text_and_names(rig: Rig) -> None:
-    share = rig.server.share
+    share = rig.server.slack.share
     files = [
         share("cat.png", "image/png", b"\x89PNG..."),
         share("notes.txt", "text/plain", "grüße".encode()),
@@ -228,7 +229,7 @@ async def test_messages_of_one_conversation_keep_their_order(rig: Rig) -> None:
     rig.server.fail("users.info", "", gate=gate)
     await rig.server.say("first", user="U1")
     await rig.server.until(lambda: len(rig.server.of("users.info")) == 1)
-    rig.server.users["U3"] = person("U3", "Cy")
+    rig.server.slack.users["U3"] = person("U3", "Cy")
     await rig.server.say("second", user="U3")
     await rig.server.say("other place", user="U3", channel="D2")
     await rig.hear(1)
@@ -247,7 +248,7 @@ async def test_reconnects_lose_nothing(rig: Rig) -> None:
     await server.say("three")
     await rig.hear(3)
     assert [inbound.text for inbound in rig.intake.inbound] == ["one", "two", "three"]
-    assert server.opened >= 3
+    assert server.slack.opened >= 3
 
 
 async def test_a_redelivered_event_is_recognised_by_its_keys(rig: Rig) -> None:
