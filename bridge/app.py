@@ -13,7 +13,7 @@ import structlog
 
 from agent.cancel import CancelTokenRegistry
 from agent.executor import AgentParts
-from agent.memory import FileMemory, Flusher
+from agent.memory import FileMemory, MemoryFlusher
 from agent.toolrun import ToolRunner
 from bridge.access import Access
 from bridge.agent_bridge import AgentBridge
@@ -77,10 +77,14 @@ class App:
         self.delivery = delivery
         self.conversations = conversations
         self.facts = facts
-        self._running = 0
+        self._running = len(channels)
+        self._failure: ChannelError | None = None
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Takes events in until `stop` is set, which the last channel to end by itself does too."""
+        """Takes events in until `stop` is set, which the last channel to end by itself does too.
+
+        Raises the ChannelError of a channel that could not go on when no other is left.
+        """
         tasks = {
             asyncio.create_task(self._run_channel(channel, stop), name=f"channel {name}")
             for name, channel in self.channels.items()
@@ -92,14 +96,16 @@ class App:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+        if self._failure is not None and self._running == 0:
+            raise self._failure
 
     async def _run_channel(self, channel: Channel, stop: asyncio.Event) -> None:
         """One channel that can't go on ends alone."""
-        self._running += 1
         try:
             await channel.run(self.inlet)
         except ChannelError as error:
             log.error("channel.stopped", channel=channel.name, error=str(error))
+            self._failure = error
         # The border to a platform's SDK: what it did not expect ends this channel, not the others.
         except Exception:
             log.exception("channel.crashed", channel=channel.name)
@@ -130,7 +136,7 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
         stack.push_async_callback(store.close)
         facts = StoredFacts(store, await store.model_facts())
         stack.push_async_callback(facts.save)
-        flusher = Flusher(FileMemory(data_dir / "memory"))
+        flusher = MemoryFlusher(FileMemory(data_dir / "memory"))
         stack.push_async_callback(flusher.aclose)
         runner = ToolRunner(settings.agent.tool_timeout)
         stack.push_async_callback(runner.aclose)

@@ -30,8 +30,10 @@ async def check(settings: Settings) -> list[Finding]:
             *(_check_channel(channel) for channel in channels.values()), *(_check_model(model) for model in models)
         )
     finally:
-        for closing in (*channels.values(), *models):
-            await closing.aclose()
+        for channel in channels.values():
+            await channel.aclose()
+        for model in models:
+            await model.aclose()
     return [finding for findings in found for finding in findings]
 
 

@@ -19,8 +19,9 @@ class StoredFacts:
     def __init__(self, store: Store, known: Mapping[str, ModelFact]) -> None:
         self._store = store
         self._dirty: dict[str, ModelFact] = {}
-        kept = {model: (fact.ratio, fact.limit) for model, fact in known.items()}
-        self.facts = Facts(kept, self._changed)
+        self.facts = Facts(self._changed)
+        for model, fact in known.items():
+            self.facts.restore(model, fact.ratio, fact.limit)
 
     async def save(self) -> None:
         dirty, self._dirty = self._dirty, {}

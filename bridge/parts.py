@@ -113,9 +113,11 @@ def access_policies(settings: Settings) -> dict[str, AccessPolicy]:
             frozenset(str(user) for user in telegram.admins),
         )
     if (slack := settings.channels.slack) is not None:
-        listed = frozenset() if slack.allow == "workspace" else frozenset(slack.allow)
-        mode = "members" if slack.allow == "workspace" else "listed"
-        policies["slack"] = AccessPolicy(mode, listed, frozenset(slack.admins))
+        admins = frozenset(slack.admins)
+        if slack.allow == "workspace":
+            policies["slack"] = AccessPolicy("members", admins=admins)
+        else:
+            policies["slack"] = AccessPolicy("listed", frozenset(slack.allow), admins)
     return policies
 
 

@@ -16,11 +16,10 @@ from channels.base import Outgoing, Place, Sender
 
 
 class RequestState(StrEnum):
-    """A request's way: queued, running, then done, or set aside as failed (after tries) or asked about."""
+    """A request's way: queued, running, then done, or failed (the provider, or after too many tries)."""
 
     QUEUED = "queued"
     RUNNING = "running"
-    ASKED = "asked"
     DONE = "done"
     FAILED = "failed"
 
@@ -157,7 +156,7 @@ class Store(Protocol):
     async def set_state(self, request_ids: Sequence[str], state: RequestState) -> None: ...
 
     async def unfinished(self) -> Sequence[Request]:
-        """Requests queued, running or asked about, oldest first; read at start for recovery."""
+        """Requests queued or running, oldest first; read at start for recovery."""
 
     async def session(self, session_id: str) -> StoredSession | None: ...
 

@@ -285,6 +285,7 @@ async def test_a_reply_that_can_never_arrive_does_not_block_the_next(path: Path,
         await b.idle()
         await b.inlet.accept(said("two"))
         assert await b.channel.texts(1) == ["you said two"]
+        await b.idle()
         assert await b.store.outbox() == []
 
 
@@ -433,13 +434,13 @@ async def test_a_model_written_summary_takes_the_digests_place_before_the_next_r
     written = ScriptedModel(lambda request: Say("Ann likes tea."))
     model = parrot()
     async with bot(path, model, max_context_turns=4, summary_model=written) as b:
-        for n in range(6):
+        for n in range(5):
             await b.inlet.accept(said(f"message {n}"))
             await b.channel.texts(n + 1)
             await b.idle()
         await until(lambda: (c := b.conversations.peek(PLACE)) is not None and c.written_summary)
         await b.inlet.accept(said("the last"))
-        await b.channel.texts(7)
+        await b.channel.texts(6)
         await b.idle()
     assert "Ann likes tea." in model.requests[-1]
     assert "Ann likes tea." not in model.requests[-2]

@@ -1,0 +1,132 @@
+"""Opening the database file: settings, migrations, and what its errors are called."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar, cast
+from urllib.parse import quote
+
+import aiosqlite
+import structlog
+
+from bridge.errors import StoreError, StoreUnusable
+
+log = structlog.get_logger()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BUSY_TIMEOUT = 5.0
+"""Seconds that a statement waits for another process (backup, `steadybot allow`) to let go of the file."""
+
+
+async def connect(path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
+    """A connection with a thread of its own. Raises StoreUnusable."""
+    uri = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
+    with told_as(StoreUnusable, path):
+        # Transactions are begun by us: the driver's own would not cover savepoints.
+        connection = await aiosqlite.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT)
+        try:
+            await call(connection, _prepare, path, read_only)
+        except BaseException:
+            await asyncio.shield(connection.close())
+            raise
+    return connection
+
+
+async def call(
+    connection: aiosqlite.Connection,
+    function: Callable[Concatenate[sqlite3.Connection, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Runs a function of the bare connection in the connection's thread.
+
+    Each public await of aiosqlite is a thread hop; a transaction of ten statements would be ten. It has no public
+    way to run a function there, so this one place uses the method that all its public ones are made of.
+    """
+    raw = connection._conn
+    execute = cast("Callable[[Callable[[], T]], Awaitable[T]]", connection._execute)
+    return await execute(partial(function, raw, *args, **kwargs))
+
+
+@contextmanager
+def told_as(kind: type[StoreError], path: Path) -> Iterator[None]:
+    """SQLite's errors as one clear line each."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise kind(_line(error, path)) from error
+
+
+def _line(error: sqlite3.Error, path: Path) -> str:
+    text = str(error)
+    known = {
+        "database or disk is full": f"{path}: the disk is full; free some space, nothing was written",
+        "database is locked": f"{path}: another program holds the database; close it, nothing was written",
+        "file is not a database": f"{path}: no SQLite file, or a damaged one; move it away or restore a backup",
+        "database disk image is malformed": f"{path}: the database is damaged; restore a backup",
+        "attempt to write a readonly database": f"{path}: the database can't be written; look at its permissions",
+        "unable to open database file": f"{path}: can't be opened; look at data_dir and its permissions",
+    }
+    return known.get(text, f"{path}: the database refused: {text}")
+
+
+def _prepare(db: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    db.row_factory = sqlite3.Row
+    db.execute("PRAGMA foreign_keys = ON")
+    if read_only:
+        return
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(migrations()):  # before anything is written
+        known = len(migrations())
+        raise StoreUnusable(
+            f"{path}: made by a newer steadybot (version {version}, this one knows {known}); upgrade it"
+        )
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    _migrate(db, version)
+
+
+def _migrate(db: sqlite3.Connection, version: int) -> None:
+    """Brings the file from this version to the program's, each step in a transaction."""
+    steps = migrations()
+    for number in range(version + 1, len(steps) + 1):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have done this step while we waited for the lock.
+            if db.execute("PRAGMA user_version").fetchone()[0] < number:
+                for statement in _statements(steps[number - 1]):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {number}")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+        log.info("store.migrated", version=number)
+
+
+def migrations() -> list[str]:
+    """The SQL of all steps; the file NNN_*.sql is step NNN."""
+    folder = files("bridge.store") / "migrations"
+    found = sorted((item.name, item.read_text("utf-8")) for item in folder.iterdir() if item.name.endswith(".sql"))
+    numbers = [int(name.split("_", 1)[0]) for name, _ in found]
+    if numbers != list(range(1, len(found) + 1)):
+        raise AssertionError(f"migrations are not numbered one by one: {numbers}")
+    return [text for _, text in found]
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script: executescript would commit the transaction that they belong in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
