@@ -71,7 +71,7 @@ class ConsoleChannel:
         self._commands: Sequence[CommandInfo] = ()
         self._opened: Ui | None = None
         self._replies: dict[str, Progress] = {}  # until delivered, by the id that is given out as posted
-        self._current: Progress | None = None
+        self._on_screen: Progress | None = None  # whose open text is drawn, until it is delivered
         self._current_request: str | None = None
 
     @property
@@ -95,14 +95,14 @@ class ConsoleChannel:
         shown = uuid.uuid4().hex
         progress = Progress(ui.finished)
         self._remember(shown, progress)
-        self._current, self._current_request = progress, context.request_id
+        self._on_screen, self._current_request = progress, context.request_id
         with suppress(Undeliverable):
             await ui.start_answer()
         stream = _ConsoleReply(ui, progress, context.view, shown)
         try:
             yield stream
         finally:
-            self._current = self._current_request = None
+            self._current_request = None
             await stream.stop()
 
     async def deliver(self, outgoing: Outgoing) -> tuple[str, ...]:
@@ -110,7 +110,10 @@ class ConsoleChannel:
         ui = self._ui()
         started = [self._replies.pop(shown) for shown in outgoing.posted if shown in self._replies]
         progress = started[-1] if started else Progress(ui.finished)
-        if not started:
+        if started:
+            self._on_screen = None if self._on_screen is progress else self._on_screen
+        else:
+            await self._leave_unfinished(ui)
             await ui.start_answer()
         pieces = progress.finish(outgoing.text)
         for file in outgoing.files:
@@ -136,7 +139,13 @@ class ConsoleChannel:
         return self._opened
 
     def _live(self) -> Live | None:
-        return self._current.live if self._current is not None else None
+        return self._on_screen.live if self._on_screen is not None else None
+
+    async def _leave_unfinished(self, ui: Ui) -> None:
+        """A run that has stopped may be answered by another text (it crashed): what was seen of it stays."""
+        if self._on_screen is not None and self._current_request is None:
+            pieces, self._on_screen = self._on_screen.abandon(), None
+            await ui.show(pieces, None)
 
     def _remember(self, shown: str, progress: Progress) -> None:
         while len(self._replies) >= _UNDELIVERED_REPLIES:  # a run that crashed gets an answer of its own

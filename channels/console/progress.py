@@ -51,13 +51,14 @@ class Progress:
 
     finished: Callable[[str], int]
     live: Live = field(default_factory=Live)
+    _text: str = ""
     _printed: str = ""
     _tools: int = 0
     _seen_tools: int = 0
 
     def advance(self, snapshot: Snapshot) -> list[Piece]:
         """What can now be printed for good; `live` is then what can't yet."""
-        text = clean(snapshot.text)
+        text = self._text = clean(snapshot.text)
         if not text.startswith(self._printed):  # the stream was restarted and went another way
             self.live = Live(text, self._running(snapshot), snapshot.status)
             return []
@@ -81,13 +82,14 @@ class Progress:
         final = clean(final)
         rest = rest_after(final, self._printed)
         self.live = Live()
+        self._text = self._printed = final
         if rest is None:
             return [*tools, NoticePiece("the answer was started anew:"), TextPiece(final)]
         return [*tools, TextPiece(rest)] if rest else tools
 
     def abandon(self) -> list[Piece]:
-        """What was shown of a reply that gets no final text."""
-        return self.finish(self._printed + self.live.text)
+        """What was shown and may get no final text; `finish` may still come, and then goes on from here."""
+        return self.finish(self._text)
 
     def _print(self, text: str) -> list[Piece]:
         self._printed += text

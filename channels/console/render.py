@@ -20,6 +20,7 @@ from channels.console.clean import clean, clean_line
 log = structlog.get_logger()
 
 INDENT = "  "
+_UNWRAPPED = 10_000  # columns
 LARGEST_LIVE_CHARS = 4000  # of an open block; a larger one is shown as it is until it is finished
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _CODE_THEME = "ansi_dark"  # the terminal's own colours, so that it can be read on light and dark
@@ -119,6 +120,10 @@ class Renderer:
         text = Text(f"{mark} {clean_line(line.name)}  {clean_line(line.args)}".rstrip(), style=style)
         text.truncate(max(width - len(INDENT) - 1, 10), overflow="ellipsis")
         return self._indented(text, width)
+
+    def notice(self, text: str) -> str:
+        """One line, not wrapped, so that a path in it stays whole."""
+        return self._indented(Text(text, style="dim"), _UNWRAPPED)
 
     def asked(self, text: str, width: int) -> str:
         """What the person entered, as it stays on the screen."""

@@ -35,7 +35,7 @@ from channels.console.render import INDENT, Renderer, finished_length
 from channels.console.ui import Host
 
 PROMPT = "you › "
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ROWS_FOR_INPUT = 6
 _WAITING_LINES = 100
 _STYLE = Style.from_dict({"prompt": "ansicyan bold", "quiet": "ansibrightblack"})
@@ -97,7 +97,7 @@ class TerminalUi:
             try:
                 # Ctrl-C arrives as a key; the process's own SIGINT handler stays in place.
                 await self._app.run_async(handle_sigint=False, set_exception_handler=False)
-            except EOFError:  # the terminal was closed
+            except (EOFError, OSError):  # the terminal was closed
                 pass
             finally:
                 self._app = None
@@ -133,7 +133,7 @@ class TerminalUi:
                 self._print(self._quiet(clean(text)))
 
     def _quiet(self, text: str) -> str:
-        return self._renderer.plain(text, self._output.get_size().columns, style="dim")
+        return self._renderer.notice(text)
 
     def _print(self, text: str) -> None:
         """For good, above the line. Never leaves raw mode, so no key that is typed meanwhile is lost."""
@@ -205,7 +205,7 @@ class TerminalUi:
         lines: StyleAndTextTuples = []
         if self._live is not None:
             lines += to_formatted_text(ANSI(self._live_text(self._live)))
-            spin = _SPINNER[next(self._frames) % len(_SPINNER)]
+            spin = SPINNER[next(self._frames) % len(SPINNER)]
             status = clean(self._live.status or ("" if self._live.text else "thinking"))
             lines.append(("class:quiet", f"\n{INDENT}{spin} {status}".rstrip()))
         if self._hint:
