@@ -155,8 +155,8 @@ class MemoryFlusher:
         while self._waiting or not self._closing:
             self._wake.clear()
             failed = await self._round()
-            if failed and self._closing:
-                await asyncio.sleep(min(self._retry, _RETRY_CLOSING))
+            if self._closing:
+                await asyncio.sleep(min(self._retry, _RETRY_CLOSING) if failed else 0)
             elif failed or not self._waiting:
                 await self._sleep(delay if failed else None)
             delay = min(delay * 2, RETRY_MOST) if failed else self._retry

@@ -180,7 +180,8 @@ async def flushing(memory: Memory, **options: float) -> AsyncIterator[MemoryFlus
     try:
         yield flusher
     finally:
-        await flusher.aclose(options.get("close", 5.0))
+        async with asyncio.timeout(10):
+            await flusher.aclose(options.get("close", 60.0))
 
 
 async def test_a_flush_returns_when_it_is_written() -> None:
@@ -201,7 +202,8 @@ async def test_a_failed_flush_is_tried_again_and_nothing_is_lost() -> None:
         assert disk.kept == []
         assert flusher.pending == 2
         disk.failing = set()
-        await flusher.aclose()
+        async with asyncio.timeout(10):
+            await flusher.aclose(60.0)
     assert disk.kept == [("s", "one"), ("s", "two")]
 
 
@@ -253,7 +255,8 @@ async def test_the_queue_is_bounded_and_says_what_it_gave_up() -> None:
         assert flusher.pending == 3
         assert sum(entry["event"] == "memory.flush_dropped" for entry in logs) == 2
         disk.failing = set()
-        await flusher.aclose()
+        async with asyncio.timeout(10):
+            await flusher.aclose(60.0)
     assert disk.kept == [("s", "2"), ("s", "3"), ("s", "4")]
 
 
