@@ -334,6 +334,14 @@ class TestOneFault:
         done = repaired(user("hi"), *step, *step)
         assert done[3:] == [assistant(use("a_2")), user(result("a_2"))]
 
+    def test_a_bare_string_among_the_blocks_becomes_a_text(self) -> None:
+        assert repaired(cast("Message", {"role": "user", "content": ["hi", " "]})) == [user("hi")]
+
+    def test_an_image_that_holds_nothing_goes(self) -> None:
+        empty = {"type": "image", "source": {"type": "url", "url": ""}}
+        partly = {"type": "image", "source": {"type": "base64", "data": "iVBORw0KGgo="}}
+        assert repaired(user(empty, partly, {"type": "image"}, "hi")) == [user("hi")]
+
     def test_a_block_whose_type_is_no_text_goes(self) -> None:
         assert repaired(cast("Message", {"content": [{"type": []}, {"type": {}, "text": "hi"}]})) == [user("hi")]
 
@@ -413,6 +421,9 @@ class TestRepairer:
         repairer.repair(first)
         second = [user("1"), assistant(use("a")), user("2"), assistant("y")]
         assert repairer.repair(second) == 1
+        third = [user("1"), assistant(use("c")), *second[2:]]  # ends in the very message that was verified last
+        assert repairer.repair(third) == 1
+        assert anthropic_violations(third) == []
         del second[1:]
         second += [assistant(use("b")), user("3")]
         assert repairer.repair(second) == 1
