@@ -10,11 +10,12 @@ import errno
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from agent import fault_words as words
+from agent.fault_bodies import codes_of, layers_of, message_of
 from agent.retry_hints import seconds_in_headers, seconds_in_text
 
 
@@ -145,9 +146,9 @@ def retry_after(error: BaseException | ProviderFault) -> float | None:
 def fault_of(error: BaseException) -> ProviderFault:
     """An exception reduced to what can be judged; works on the errors of any SDK by their attributes."""
     status = getattr(error, "status_code", None)
-    layers = list(_layers(getattr(error, "body", None)))
-    codes = [str(code) for code in _codes(error, layers)]
-    text = next((text for text in map(_message, reversed(layers)) if text), "") or str(error)
+    layers = list(layers_of(getattr(error, "body", None)))
+    codes = [str(code) for code in codes_of(error, layers)]
+    text = next((text for text in map(message_of, reversed(layers)) if text), "") or str(error)
     if not isinstance(status, int):
         status = next((int(code) for code in codes if code.isdigit() and 100 <= int(code) <= 599), None)
     own = [code for code in codes if not (code.isdigit() and 100 <= int(code) <= 599)]
@@ -266,47 +267,3 @@ def _never_heals(error: BaseException) -> bool:
 def _sdk_names(error: BaseException) -> set[str]:
     """The names of the error's classes that are an SDK's or its HTTP library's."""
     return {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _SDKS}
-
-
-def _layers(body: object) -> Iterator[object]:
-    """The parts of an error's body, from the outside in: lists unpacked, {"error": …} opened, and what a
-    gateway passes on of the provider behind it (metadata.raw)."""
-    if isinstance(body, list):
-        for item in body[:3]:
-            yield from _layers(item)
-    elif isinstance(body, str):
-        yield body
-        if body.lstrip().startswith(("{", "[")):
-            try:
-                yield from _layers(json.loads(body))
-            except (ValueError, RecursionError):
-                return
-    elif isinstance(body, Mapping):
-        yield body
-        for key in ("error", "base_resp", "innererror", "metadata", "raw", "details", "detail"):
-            if body.get(key):
-                yield from _layers(body[key])
-
-
-def _codes(error: BaseException, layers: list[object]) -> Iterator[str | int]:
-    """Structured codes, the most telling first: codes before statuses before types."""
-    attributes = (getattr(error, name, None) for name in ("error_code", "code"))
-    yield from (code for code in attributes if isinstance(code, str) and code)
-    for keys in (("error_code", "code", "status_code"), ("status", "reason"), ("type",)):
-        for layer in layers:
-            for key in keys:
-                code = layer.get(key) if isinstance(layer, Mapping) else None
-                if isinstance(code, str | int) and not isinstance(code, bool) and code and code != "error":
-                    yield code
-    kind = getattr(error, "type", None)
-    if isinstance(kind, str) and kind:
-        yield kind
-
-
-def _message(layer: object) -> str:
-    if isinstance(layer, str):
-        return layer
-    if not isinstance(layer, Mapping):
-        return ""
-    texts = (layer.get(key) for key in ("message", "status_msg", "msg", "detail"))
-    return next((text for text in texts if isinstance(text, str) and text), "")

@@ -71,7 +71,9 @@ REQUEST_CODES = _codes(
 )
 """The request is wrong; the text says how. They are a 400-class signal and nothing more."""
 
-REQUEST_TOO_LARGE = _any(r"request too large\b.{0,300}\b(?:requested|reduced?)\b")
+REQUEST_TOO_LARGE = _any(
+    r"request too large\b.{0,300}\b(?:requested|reduced?)\b", r"\bextra usage is required for long context"
+)
 """A rate limit that no waiting heals, since this one request is above it."""
 
 RATE_WORDS = _any(
@@ -126,7 +128,8 @@ FORMAT_WORDS = _any(
     r"must be a response to a prece+ding",
     r"tool result'?s? (?:tool )?id\b.{0,80}not found",
     r"tool call (?:id|result)\b.{0,80}(?:not found|does not follow|mismatch)",
-    r"tool_call_id\W{0,3}(?:\S+ )?(?:is )?(?:not found|missing|invalid|does not match)",
+    r"tool_call_id\b[^.]{0,60}(?:not found|missing|invalid|does not match)|duplicate value for \W?tool_call_id",
+    r"invalid 'messages\[\d+\]\.tool_calls",
     r"missing (?:required )?(?:parameter|field)?\W{0,3}(?:messages\S*\.)?tool_call_id",
     r"no tool (?:output|call) found for function call",
     r"function response parts is equal to the number of function call parts",

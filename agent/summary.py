@@ -174,7 +174,7 @@ def _shortened(pairs: list[list[str]], room: int) -> list[list[str]]:
 
 
 def _turn_lines(turn: Turn, texts: Texts, most: int) -> list[str]:
-    asked = next(filter(None, (text_of(blocks_of(m)) for m in turn.messages if is_real_user_query(m))), "")
+    asked = next((_question(message) for message in turn.messages if is_real_user_query(message)), "")
     answers = (text_of(blocks_of(m)) for m in reversed(turn.messages) if m["role"] == "assistant")
     answered = next(filter(None, answers), "")
     lines = []
@@ -183,6 +183,11 @@ def _turn_lines(turn: Turn, texts: Texts, most: int) -> list[str]:
     if asked or answered:
         lines.append(texts.summary_answered.format(text=_one_line(answered or texts.not_answered, most)))
     return lines
+
+
+def _question(query: Message) -> str:
+    """A real user query holds a text, or an image alone."""
+    return text_of(blocks_of(query)) or "[image]"
 
 
 def _one_line(text: str, most: int) -> str:

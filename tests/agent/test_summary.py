@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.messages import (
+    Block,
     Message,
     assistant_message,
     blocks_of,
@@ -101,6 +102,12 @@ def test_a_digest_says_what_was_asked_and_what_was_answered_last() -> None:
 def test_short_equal_texts_are_all_there() -> None:
     """Identity counts, not what a text reads like."""
     assert digest([turn_of("ok", "fine")] * 3, None, ENGLISH).text.count("asked: ok\nanswered: fine") == 3
+
+
+def test_a_picture_without_a_word_is_named() -> None:
+    picture: Block = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    messages = [user_message(picture), assistant_message(text_block("a cat"))]
+    assert digest([Turn(messages)], None, ENGLISH).text == "asked: [image]\nanswered: a cat"
 
 
 def test_an_earlier_summary_comes_first_and_gives_way_from_its_oldest_line() -> None:
