@@ -58,17 +58,15 @@ class Progress:
 
     def advance(self, snapshot: Snapshot) -> list[Piece]:
         """What can now be printed for good; `live` is then what can't yet."""
-        text = self._text = clean(snapshot.text)
+        before, text = self._text, clean(snapshot.text)
+        self._text = text
         if not text.startswith(self._printed):  # the stream was restarted and went another way
             self.live = Live(text, self._running(snapshot), snapshot.status)
             return []
-        open_text = text[len(self._printed) :]
         pieces: list[Piece] = []
         fresh = snapshot.tools[self._seen_tools :]
         if fresh:
-            # Text stands before the call it led to. While a fresh call runs, no later text can be there yet.
-            ends = len(open_text) if fresh[0].state == "running" else len(self.live.text)
-            pieces += self._print(open_text[:ends])
+            pieces += self._print(_led_to(fresh[0], before, text)[len(self._printed) :])
             self._seen_tools = len(snapshot.tools)
         pieces += self._finished_tools(snapshot)
         open_text = text[len(self._printed) :]
@@ -105,6 +103,16 @@ class Progress:
 
     def _running(self, snapshot: Snapshot) -> tuple[ToolLine, ...]:
         return snapshot.tools[self._tools :]
+
+
+def _led_to(call: ToolLine, before: str, text: str) -> str:
+    """The part of the text that led to this call, new since the text was `before`. While the call runs, all. When
+    it is over already: what was seen before and the rest of that paragraph, since what comes after a call is a
+    paragraph of its own."""
+    if call.state == "running":
+        return text
+    gap = text.find("\n\n", len(before)) if before else 0
+    return text[:gap] if gap >= 0 else text
 
 
 def rest_after(final: str, printed: str) -> str | None:

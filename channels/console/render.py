@@ -144,7 +144,7 @@ class Renderer:
         console = Console(
             file=buffer,
             force_terminal=True,
-            color_system="standard" if self._color else None,
+            color_system="standard",
             no_color=not self._color,
             width=width,
             theme=_THEME,

@@ -173,6 +173,9 @@ class Terminal:
         """Once this was written to it, whatever became of it."""
         await self._until(lambda _: raw in self.raw, f"to draw {raw!r}")
 
+    def styled_lines(self) -> list[str]:
+        return self._screen.styled_lines()
+
     def settings(self) -> list[object]:
         return list(termios.tcgetattr(self.entered.fileno()))
 
@@ -221,22 +224,31 @@ async def talking(
 _SEQUENCE = re.compile(r"\x1b\[(?P<digits>[?0-9;]*)(?P<end>[ -/]*[A-Za-z])|\x1b(?P<other>[^\[])|(?P<char>.)", re.S)
 
 
+Cell = tuple[str, str]  # a character and its style, as the digits of an SGR sequence
+
+
 class Screen:
     """As much of a VT100 as is needed to tell what a person sees; raises for what it does not know."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._columns, self._height = columns, rows
-        self._rows: list[list[str]] = [[] for _ in range(rows)]
-        self._scrollback: list[str] = []
+        self._rows: list[list[Cell]] = [[] for _ in range(rows)]
+        self._scrollback: list[list[Cell]] = []
         self._x = self._y = 0
+        self._style = ""
         self._pending = ""
 
     def lines(self) -> list[str]:
         """Scrollback and screen, without spaces and empty lines at the end."""
-        lines = self._scrollback + ["".join(row).rstrip() for row in self._rows]
+        lines = ["".join(char for char, _ in row).rstrip() for row in self._scrollback + self._rows]
         while lines and not lines[-1]:
             lines.pop()
         return lines
+
+    def styled_lines(self) -> list[str]:
+        """As `lines`, with their colours."""
+        rows = (self._scrollback + self._rows)[: len(self.lines())]
+        return ["".join(f"\x1b[0;{style}m{char}" for char, style in row) + "\x1b[0m" for row in rows]
 
     def feed(self, data: str) -> None:
         data = self._pending + data
@@ -252,7 +264,10 @@ class Screen:
                 raise AssertionError(f"unknown escape sequence {match[0]!r}")
 
     def _control(self, digits: str, end: str) -> None:
-        if digits.startswith("?") or end in {"m", " q"}:
+        if digits.startswith("?") or end == " q":
+            return
+        if end == "m":
+            self._set_style(digits)
             return
         count = int(digits or 1)
         row = self._rows[self._y]
@@ -273,6 +288,10 @@ class Screen:
             case _:
                 raise AssertionError(f"unknown control sequence {digits}{end}")
 
+    def _set_style(self, digits: str) -> None:
+        for code in (digits or "0").split(";"):
+            self._style = "" if int(code or 0) == 0 else f"{self._style};{code}".strip(";")
+
     def _write(self, char: str) -> None:
         if char == "\r":
             self._x = 0
@@ -291,13 +310,13 @@ class Screen:
             self._x = 0
             self._down()
         row = self._rows[self._y]
-        row += [" "] * (self._x + width - len(row))
-        row[self._x : self._x + width] = [char] + [""] * (width - 1)
+        row += [(" ", "")] * (self._x + width - len(row))
+        row[self._x : self._x + width] = [(char, self._style)] + [("", "")] * (width - 1)
         self._x += width
 
     def _down(self) -> None:
         if self._y + 1 < self._height:
             self._y += 1
         else:
-            self._scrollback.append("".join(self._rows.pop(0)).rstrip())
+            self._scrollback.append(self._rows.pop(0))
             self._rows.append([])
