@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import structlog
 
 from agent.cancel import AgentCancelledError
 from agent.errors import ErrorKind, StreamBroken
 from agent.events import DefenceActed, Event, Outcome, TextDelta, Waiting
+from agent.messages import Block
 from agent.ports import ModelAnswer, ModelRequest
 from agent.recovery import (
     Action,
@@ -82,8 +84,29 @@ async def _stream(parts: AgentParts, run: Run, *, allow_tools: bool) -> AsyncGen
     if (replaced := run.shown.end_stream()) is not None:
         yield replaced
     run.keeper.learn(run.messages, run.model, answer.usage)
-    run.answer = answer
+    run.answer = answer = _with_unique_ids(answer)
     run.messages.append({"role": "assistant", "content": list(answer.content)})
+
+
+def _with_unique_ids(answer: ModelAnswer) -> ModelAnswer:
+    """Some models give every call of an answer the same id; each result must find its own call."""
+    ids = [block["id"] for block in answer.content if block["type"] == "tool_use"]
+    if len(set(ids)) == len(ids):
+        return answer
+    seen: set[str] = set()
+    content: list[Block] = []
+    broken = dict(answer.broken_inputs)
+    for place, block in enumerate(answer.content):
+        if block["type"] == "tool_use" and block["id"] in seen:
+            fresh = f"{block['id']}_{place}"
+            if block["id"] in broken and not block["input"]:
+                broken[fresh] = broken[block["id"]]
+            content.append({**block, "id": fresh})
+        else:
+            content.append(block)
+        if block["type"] == "tool_use":
+            seen.add(block["id"])
+    return replace(answer, content=content, broken_inputs=broken)
 
 
 def _judge(answer: ModelAnswer) -> None:

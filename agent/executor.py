@@ -72,7 +72,7 @@ class AgentExecutor:
             yield run.shown.note(run.texts.cancelled)
         except BreakerStop as stop:
             outcome = Outcome.BREAKER
-            advice = run.texts.breaker_stop.format(detail=stop.reason)
+            advice = run.texts.breaker_stop.format(tool=stop.tool)
             self.messages.append(assistant_message(text_block(advice)))
             yield run.shown.note(advice)
         except RunEnds as end:

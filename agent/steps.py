@@ -22,10 +22,11 @@ from agent.toolrun import ToolRunner, refusal_before_run
 
 
 class BreakerStop(Exception):
-    """A critical verdict: the run ends with this advice for the user."""
+    """A critical verdict about this tool: the run ends. `reason` is for the model, in the results."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, tool: str, reason: str) -> None:
         super().__init__(reason)
+        self.tool = tool
         self.reason = reason
 
 
@@ -82,7 +83,7 @@ class ToolStep:
             self._answer(call, verdict.reason, is_error=True)
             breaker.record(name, ledger_args, success=False)
             if verdict.is_critical:
-                raise BreakerStop(verdict.reason)
+                raise BreakerStop(name, verdict.reason)
             return
         refusal = refusal_before_run(self._tools, name, args, broken, self._texts)
         if refusal is not None:

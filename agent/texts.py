@@ -102,8 +102,8 @@ ENGLISH = Texts(
     cut_mark="\n[… {gone} characters left out here …]\n",
     cancelled="_(Cancelled by user)_",
     breaker_stop=(
-        "I stopped: {detail} Going on would only repeat this. Please give me other details, ask in another way, or "
-        "check whether that service works."
+        "I stopped: the tool {tool} was called again and again without getting anywhere. Please give me other details, "
+        "ask in another way, or check whether that service works."
     ),
     step_limit_reached="_(Stopped at the limit of {steps} steps.)_",
     reset_overflow=(
@@ -154,7 +154,7 @@ CHINESE = Texts(
     tool_abandoned="该工具在要求停止后仍未停止，已被放弃。",
     cut_mark="\n[…… 此处省略 {gone} 个字符 ……]\n",
     cancelled="_（已被用户取消）_",
-    breaker_stop="我已停止：{detail}继续下去只会重复。请提供其他信息，换一种问法，或检查该服务是否正常。",
+    breaker_stop="我已停止：工具 {tool} 被反复调用却没有进展。请提供其他信息，换一种问法，或检查该服务是否正常。",
     step_limit_reached="_（已在 {steps} 步的上限处停止。）_",
     reset_overflow="对话过长，压缩后模型仍无法处理，我已重置当前上下文。历史记录仍然保留。请发送更短的消息，或说“继续”，我会从你的上一条消息重新开始。",
     reset_format="模型拒绝了对话的格式，我已重置当前上下文。历史记录仍然保留。请说“继续”，我会从你的上一条消息重新开始。",

@@ -257,3 +257,11 @@ async def test_an_image_alone_is_a_question_too() -> None:
     events = [event async for event in b.executor.run_stream(image, b.token)]
     assert isinstance(events[-1], RunFinished)
     assert b.executor.last_run_new_messages[0] is image
+
+
+async def test_calls_of_one_answer_that_share_an_id_each_get_their_own_result() -> None:
+    calls = [Call("echo", {"text": "a"}, id="call_0"), Call("echo", {"text": "b"}, id="call_0")]
+    b = bench(ScriptedModel([Say(calls=calls), Say("ok")]), tools=[echo()])
+    await b.finish()
+    assert results(b.executor.messages) == [("echo a", False), ("echo b", False)]
+    assert anthropic_violations(b.executor.messages) == []
