@@ -29,6 +29,7 @@ from channels.slack.wire import Wire, sdk_log
 
 PING_INTERVAL = 10.0  # seconds between pings; after four without an answer the SDK connects anew
 WATCH_INTERVAL = 30.0  # seconds between two looks at the connection
+ACK_MARGIN = 0.05  # seconds; bolt sends an acknowledgement shortly after its handler returned
 DRAIN_TIMEOUT = 5.0  # seconds for messages that are being stored while we stop
 
 _ANY = re.compile(".*", re.DOTALL)
@@ -131,6 +132,7 @@ class Socket:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_TIMEOUT):
                 await self._idle.wait()
+                await asyncio.sleep(ACK_MARGIN)
         tasks = [
             task
             for task in (

@@ -51,6 +51,8 @@ class Fault:
     times: int = 1
     gate: asyncio.Event | None = None
     after: bool = False
+    skip: int = 0  # calls that are let through before
+    drop: bool = False  # the connection is cut instead of an answer
     needed: str = ""
 
 
@@ -260,14 +262,16 @@ class SlackServer:
         self.calls.append(Call(method, body, token))
         await self._tell()
         response = await self._answer(method, body, token)
+        if response is None and request.transport is not None:
+            request.transport.abort()
         await self._tell()
-        return response
+        return response or web.Response()
 
     async def _tell(self) -> None:
         async with self.called:
             self.called.notify_all()
 
-    async def _answer(self, method: str, body: Body, token: str) -> web.StreamResponse:
+    async def _answer(self, method: str, body: Body, token: str) -> web.StreamResponse | None:
         fault = self._next_fault(method)
         if fault is not None and not fault.after and fault.gate is None:
             return self._failed(fault)
@@ -289,10 +293,15 @@ class SlackServer:
         waiting = self.faults[method]
         if not waiting:
             return None
+        if waiting[0].skip > 0:
+            waiting[0].skip -= 1
+            return None
         waiting[0].times -= 1
         return waiting.pop(0) if waiting[0].times <= 0 else waiting[0]
 
-    def _failed(self, fault: Fault) -> web.Response:
+    def _failed(self, fault: Fault) -> web.Response | None:
+        if fault.drop:
+            return None
         headers = {"Retry-After": fault.retry_after} if fault.retry_after is not None else {}
         status = 429 if fault.retry_after is not None else fault.status
         if status >= 500 and not fault.error:

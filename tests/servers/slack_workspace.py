@@ -55,6 +55,8 @@ class Workspace:
             "U1": person("U1", "Ann"),
             "U2": person("U2", "Bob & Co", tz="Asia/Tokyo"),
             "UGUEST": person("UGUEST", "Guest", is_restricted=True),
+            "UGRID": person("UGRID", "Colleague", team_id="T9", enterprise_user={"enterprise_id": "E1"}),
+            "UOTHER": person("UOTHER", "Other", team_id="T9"),
             "UEXT": person("UEXT", "Stranger", team_id="T9", is_stranger=True),
         }
         self.members = {"C1", "C2", "G1", "D1", "D2"}
@@ -93,7 +95,14 @@ class Workspace:
         return handler(body)
 
     def _m_auth_test(self, _body: Body) -> Body:
-        return {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "steadybot", "team": "Acme"}
+        return {
+            "user_id": BOT_USER,
+            "bot_id": BOT_ID,
+            "team_id": TEAM,
+            "enterprise_id": "E1",
+            "user": "steadybot",
+            "team": "Acme",
+        }
 
     def _m_apps_connections_open(self, _body: Body) -> Body:
         self.opened += 1

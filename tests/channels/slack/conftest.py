@@ -109,8 +109,10 @@ Open = Callable[..., Awaitable[Rig]]
 @asynccontextmanager
 async def running(server: SlackServer, **more: object) -> AsyncIterator[Rig]:
     """A channel that is started and takes events in."""
+    pace = more.pop("pace", FAST)
+    assert isinstance(pace, Pace)
     stream = bool(more.pop("stream_in_channels", False))
-    channel = SlackChannel(settings_for(server, **more), pace=FAST, socket_pace=SOCKET, stream_in_channels=stream)
+    channel = SlackChannel(settings_for(server, **more), pace=pace, socket_pace=SOCKET, stream_in_channels=stream)
     intake = FakeIntake()
     await channel.start([])
     task = asyncio.create_task(channel.run(intake))

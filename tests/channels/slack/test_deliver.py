@@ -68,13 +68,13 @@ async def test_where_all_markup_is_refused_plain_text_arrives(rig: Rig) -> None:
 
 
 async def test_a_form_that_is_refused_half_way_is_not_shown_twice(rig: Rig) -> None:
-    part = "\n\n".join(["para " * 500] * 4)
+    text = "- top\n" + "  - item\n" * 1200  # one part; as mrkdwn, more deeply indented, two messages
     rig.server.fail("chat.postMessage", "invalid_blocks")
-    rig.server.fail("chat.update", "invalid_blocks")
-    [old] = await rig.deliver("x", DIRECT)
-    await rig.deliver(part, DIRECT, posted=(old,))
-    text = " ".join(" ".join(all_texts(message)[1:] or all_texts(message)) for message in rig.shown("D1"))
-    assert text.split().count("para") == 2000
+    rig.server.fail("chat.postMessage", "invalid_blocks", skip=1)
+    posted = await rig.deliver(text, DIRECT)
+    assert [message["ts"] for message in rig.shown("D1")] == list(posted)
+    assert sum(str(message["text"]).count("item") for message in rig.shown("D1")) == 1200
+    assert all(message["blocks"] == [] for message in rig.shown("D1"))
 
 
 async def test_blank_text_still_says_something(rig: Rig) -> None:
@@ -129,6 +129,14 @@ async def test_a_server_fault_may_have_posted_it(rig: Rig, status: int, error: s
     assert caught.value.uncertain
 
 
+async def test_a_connection_that_breaks_is_not_tried_again_behind_our_back(rig: Rig) -> None:
+    rig.server.fail("chat.postMessage", after=True, drop=True)
+    with pytest.raises(TryLater) as caught:
+        await rig.deliver("x", THREAD)
+    assert caught.value.uncertain
+    assert len(rig.server.of("chat.postMessage")) == 1
+
+
 async def test_a_server_that_is_not_there_is_no_uncertainty(rig: Rig, server: SlackServer) -> None:
     await server.stop()
     with pytest.raises(TryLater) as caught:
@@ -166,7 +174,7 @@ async def test_a_delivery_that_broke_off_goes_on_where_it_was(rig: Rig) -> None:
 
 async def test_files_are_uploaded_into_the_thread_once(rig: Rig) -> None:
     files = (OutFile("a.txt", "text/plain", b"one"), OutFile("b.txt", "text/plain", b"two"))
-    rig.server.fail("files.completeUploadExternal", "internal_error")
+    rig.server.fail("files.completeUploadExternal", "internal_error", skip=1)
     with pytest.raises(TryLater):
         await rig.deliver("with files", THREAD, files=files)
     await rig.deliver("with files", THREAD, files=files)

@@ -75,6 +75,7 @@ async def test_thread_replies_are_answered_only_where_the_bot_was_before(rig: Ri
     await acked(*await rig.server.say("elsewhere", channel="C1", thread_ts="2.2"))
     await acked(*await rig.server.say("and more", channel="C1", thread_ts="1.1"))
     await acked(*await rig.server.say("talk", channel="C1"))
+    await acked(*await rig.server.say("first of a thread", channel="C1", ts="1.1", thread_ts="1.1"))
     [inbound] = rig.intake.inbound
     assert (inbound.text, inbound.place) == ("and more", Place("slack", "C1", "1.1", "group"))
 
@@ -121,13 +122,15 @@ async def test_events_nobody_listens_to_are_acknowledged(rig: Rig) -> None:
 
 
 async def test_guests_and_strangers_are_marked(rig: Rig) -> None:
-    for user in ("UGUEST", "UEXT", "UNKNOWN", "U1"):
+    for user in ("UGUEST", "UEXT", "UOTHER", "UNKNOWN", "UGRID", "U1"):
         await rig.server.say("hi", user=user)
         await rig.hear(len(rig.intake.inbound) + 1)
     assert [(i.sender.id, i.sender.guest) for i in rig.intake.inbound] == [
         ("UGUEST", True),
         ("UEXT", True),
+        ("UOTHER", True),
         ("UNKNOWN", True),
+        ("UGRID", False),
         ("U1", False),
     ]
 

@@ -98,6 +98,17 @@ def test_text_is_cut_at_paragraphs_first_then_at_words() -> None:
     assert all(part.endswith("word") for part in parts_of("word " * 400, 600))
 
 
+def test_a_paragraph_of_several_lines_is_kept_together() -> None:
+    first, second = "\n".join(["one one one"] * 22), "\n".join(["two two two"] * 22)
+    assert parts_of(f"{first}\n\n{second}", 500) == [first, second]
+
+
+def test_a_reopened_fence_in_a_list_is_closed_at_the_margin() -> None:
+    *_, last = parts_of("1. x\n     ```sh\n" + "     echo hi\n" * 60 + "     ```\nend", 700)
+    assert last.startswith("```sh\n     echo")
+    assert last.endswith("     echo hi\n```\nend")
+
+
 def test_what_looks_like_one_character_is_not_cut() -> None:
     family = "👩‍👩‍👧‍👦"
     parts = parts_of(family * 200, 500)

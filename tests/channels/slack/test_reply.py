@@ -11,6 +11,7 @@ import pytest
 
 from bridge.errors import StoreError
 from channels.base import CancelReply, LiveView, Place, ReplyStream, ToolLine
+from channels.slack.reply import Pace
 from tests.channels.slack.conftest import Rig, running
 from tests.servers.slack_rules import all_texts
 from tests.servers.slack_server import SlackServer
@@ -86,18 +87,17 @@ async def test_a_workspace_without_status_is_asked_once(server: SlackServer) -> 
     server.slack.status = False
     async with running(server) as rig:
         for _ in range(3):
-            async with replying(rig, THREAD) as (view, _stream):
-                view.append("x")
-                view.status("a")
+            server.slack.messages.clear()
+            async with replying(rig, THREAD):
                 await server.until(lambda: bool(rig.shown()))
-    assert len(server.of("assistant.threads.setStatus")) <= 1
+    assert len(server.of("assistant.threads.setStatus")) == 1
 
 
-async def test_a_status_that_hangs_delays_neither_the_end_nor_the_answer(rig: Rig) -> None:
-    fault = rig.server.fail("assistant.threads.setStatus", gate=asyncio.Event())
-    async with replying(rig, THREAD) as (_, stream):
-        await rig.server.until(lambda: bool(rig.server.of("assistant.threads.setStatus")))
-        await asyncio.wait_for(stream.stop(), 1)
+async def test_a_status_that_hangs_delays_neither_the_end_nor_the_answer(server: SlackServer) -> None:
+    fault = server.fail("assistant.threads.setStatus", gate=asyncio.Event())
+    async with running(server, pace=Pace(patience=60)) as rig, replying(rig, THREAD) as (_, stream):
+        await server.until(lambda: bool(server.of("assistant.threads.setStatus")))
+        await asyncio.wait_for(stream.stop(), 5)
     assert fault.gate is not None
     fault.gate.set()
 
@@ -334,6 +334,7 @@ async def test_tokens_in_a_stream_call_nobody(rig: Rig) -> None:
         view.append("nel\nall\n")
         await rig.server.until(lambda: any("all" in str(m["text"]) for m in rig.shown("D1")))
     assert all("<!" not in str(m["text"]) and "@channel" not in str(m["text"]) for m in rig.shown("D1"))
+    assert rig.server.of("chat.update") == []  # the stream went on
 
 
 # ---- the button

@@ -13,7 +13,7 @@ from channels.slack import open_channel
 from channels.slack.adapter import SlackChannel
 from channels.slack.checks import NEEDED
 from tests.channels.slack.conftest import SOCKET, FakeIntake, settings_for
-from tests.servers.slack_server import APP_TOKEN, BOT_TOKEN, SCOPES, SlackServer
+from tests.servers.slack_server import SCOPES, SlackServer
 
 
 async def start(server: SlackServer, **more: object) -> SlackChannel:
@@ -26,9 +26,7 @@ async def start(server: SlackServer, **more: object) -> SlackChannel:
     ("tokens", "key"),
     [
         ({"bot_token": "xoxb-wrong"}, "channels.slack.bot_token"),
-        ({"bot_token": APP_TOKEN}, "channels.slack.bot_token"),
         ({"app_token": "xapp-wrong"}, "channels.slack.app_token"),
-        ({"app_token": BOT_TOKEN}, "channels.slack.app_token"),
     ],
 )
 async def test_a_wrong_token_is_named_and_not_shown(server: SlackServer, tokens: dict[str, str], key: str) -> None:
@@ -36,6 +34,16 @@ async def test_a_wrong_token_is_named_and_not_shown(server: SlackServer, tokens:
         await start(server, **tokens)
     assert not any(token in str(caught.value) for token in tokens.values())
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("error", ["not_allowed_token_type", "account_inactive", "token_revoked"])
+@pytest.mark.parametrize(("method", "key"), [("auth.test", "bot_token"), ("apps.connections.open", "app_token")])
+async def test_a_token_that_slack_takes_no_more_is_named(
+    server: SlackServer, method: str, key: str, error: str
+) -> None:
+    server.fail(method, error)
+    with pytest.raises(ChannelSetupError, match=rf"{key}: Slack says {error}"):
+        await start(server)
 
 
 async def test_a_missing_scope_is_named_at_the_start(server: SlackServer) -> None:
@@ -121,13 +129,14 @@ async def test_a_message_that_is_being_stored_at_the_shutdown_is_stored_and_ackn
     intake = FakeIntake(gate=asyncio.Event())
     run = asyncio.create_task(channel.run(intake))
     await server.connected.wait()
-    await server.say("just in time")
+    [envelope] = await server.say("just in time")
     await intake.until(lambda: intake.tried == 1)
     run.cancel()
-    await asyncio.sleep(0)
     assert intake.gate is not None
-    intake.gate.set()
+    asyncio.get_running_loop().call_later(0.05, intake.gate.set)
     await asyncio.gather(run, return_exceptions=True)
+    await asyncio.wait_for(envelope.acked.wait(), 5)
+    assert envelope.sent == 1
     await channel.aclose()
     assert len(intake.inbound) == 1
 
