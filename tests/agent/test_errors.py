@@ -186,6 +186,7 @@ def test_half_a_format_error_is_none(text: str) -> None:
         "Rate limit reached: Limit 30000, Requested 4000",
         "This would exceed your rate limit of 40,000 input tokens per minute. Please reduce the prompt length",
         "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens",
+        "Too many tokens per minute for your plan, reduce your prompt or try again later",
         "context deadline exceeded",
         "image exceeds 5 MB maximum: 7340032 bytes > 5242880 bytes",
     ],

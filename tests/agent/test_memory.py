@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -72,7 +73,9 @@ async def test_short_equal_turns_are_all_kept(tmp_path: Path) -> None:
     assert text.count("**User:** go on") == 3
 
 
-async def test_flushes_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
+async def test_flushes_at_the_same_time_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr("agent.memory.os.write", lambda file, data: real(file, data[:100]))
     memory = FileMemory(tmp_path, lambda: NOON)
     await asyncio.gather(*(memory.flush("s", [turn(f"q{n}", "a" * 5000)], "trim") for n in range(30)))
     (text,) = written(tmp_path).values()
@@ -109,11 +112,11 @@ async def test_what_can_not_be_written_raises_and_leaves_the_file_as_it_was(
     memory = FileMemory(tmp_path, lambda: NOON)
     await memory.flush("s", [turn("first", "a")], "trim")
     before = written(tmp_path)
-    real = __import__("os").write
+    real = os.write
 
     def full_disk(file: int, data: bytes) -> int:
         if len(data) > 10:
-            return int(real(file, data[:10]))
+            return real(file, data[:10])
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("agent.memory.os.write", full_disk)
@@ -123,7 +126,9 @@ async def test_what_can_not_be_written_raises_and_leaves_the_file_as_it_was(
     assert written(tmp_path) == before
 
 
-scopes = st.text(max_size=40) | st.sampled_from(["../../etc", "..", ".", "", "/", "a/b", "A", "con", "x" * 400])
+scopes = st.text(max_size=40) | st.sampled_from(
+    ["../../etc", "..", ".", "", "/", "a/b", "A", "con", "com1", "x" * 400]
+)
 
 
 @example("x" * 400, "x" * 401)
@@ -136,6 +141,7 @@ def test_scopes_never_share_a_folder_and_never_leave_the_root(first: str, second
         assert name
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_%")
         assert len(name) <= 150
+        assert name not in ("con", "nul", "com1")
         assert (root / name).resolve().parent == root
         if len(name) < 130 and scope:
             assert unquote_to_bytes(name) == scope.encode("utf-8", "surrogatepass")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.messages import (
@@ -198,7 +198,9 @@ def test_a_text_for_an_older_summary_changes_nothing() -> None:
     assert messages == before
 
 
-@given(st.text(max_size=9000), both)
+@example("x" * 9000, ENGLISH)
+@example("很" * 9000, CHINESE)
+@given(st.text(max_size=200), both)
 def test_a_models_text_is_bounded_and_brings_no_heading_of_its_own(text: str, texts: Texts) -> None:
     messages = conversation(2)
     inject_summary(messages, Summary("asked: x", 4), texts)
