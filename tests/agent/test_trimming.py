@@ -521,7 +521,7 @@ def test_a_short_question_alone_can_not_become_smaller() -> None:
 
 
 def test_many_short_turns_become_smaller_although_a_summary_has_weight() -> None:
-    messages = history(10)
+    messages = history(6)
     weight = estimate_tokens(messages)
     assert compact(messages, budget=weight // 2)[0]
     assert estimate_tokens(messages) < weight
