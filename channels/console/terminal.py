@@ -139,7 +139,7 @@ class TerminalUi:
         """For good, above the line. Never leaves raw mode, so no key that is typed meanwhile is lost."""
         if self._app is not None and self._app.is_running:
             self._app.renderer.erase()
-        self._output.write_raw(text.replace("\n", "\r\n") + "\r\n")
+        self._output.write_raw(text + "\n")
         self._output.flush()
         if self._app is not None:
             self._app.invalidate()

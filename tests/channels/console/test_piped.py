@@ -8,16 +8,17 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
 from bridge.settings import ConsoleSettings
-from channels.base import LiveView, Outgoing, ToolLine, Undeliverable
+from channels.base import Inbound, LiveView, Outgoing, Sender, ToolLine, Undeliverable
 from channels.console import ConsoleChannel, open_channel, plain
 from channels.console.adapter import PLACE, Streams
-from tests.channels.console.far_side import PATIENCE, Terminal, running
+from tests.channels.console.far_side import PATIENCE, FakeBridge, Terminal, running
 
 
 class Pipes:
@@ -119,6 +120,21 @@ async def test_any_kind_of_input_can_end(source: str, pipes: Pipes, tmp_path: Pa
         async with running(Streams(entered, pipes.written, pipes.noted), tmp_path) as (_, run):
             await asyncio.wait_for(run, PATIENCE)
     assert pipes.out() == ("" if source == "/dev/null" else "You said one\n\nYou said two\n\n")
+
+
+async def test_what_was_left_from_an_earlier_process_is_waited_for_at_the_end(
+    pipes: Pipes, tmp_path: Path
+) -> None:
+    channel = ConsoleChannel(tmp_path, pipes.streams)
+    bridge = FakeBridge(channel)
+    left = Inbound(("old",), PLACE, Sender("me", "me"), "left over", datetime.now(UTC), message_ref="1")
+    await bridge.accept(left)
+    pipes.end()
+    worker = asyncio.create_task(bridge.work())
+    await asyncio.wait_for(channel.run(bridge), PATIENCE)
+    assert pipes.out() == "You said left over\n\n"
+    worker.cancel()
+    await asyncio.wait([worker])
 
 
 async def test_what_was_left_unanswered_is_waited_for_at_the_end(pipes: Pipes, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channels.base import Accepted, LiveView, OutFile, Outgoing, ToolLine
+from channels.base import Accepted, LiveView, OutFile, Outgoing, ReplyContext, ToolLine
 from channels.console.adapter import PLACE
 from tests.channels.console.far_side import PATIENCE, Terminal, talking
 
@@ -295,6 +295,19 @@ async def test_a_message_that_is_not_taken_is_said_to_be(terminal: Terminal, tmp
         bridge.broken = True
         terminal.type("y\r")
         await terminal.shows("could not be stored", "disk full")
+
+
+async def test_what_was_seen_of_an_answer_that_failed_stays(terminal: Terminal, tmp_path: Path) -> None:
+    async with talking(terminal, tmp_path) as (bridge, _):
+        view = LiveView()
+        async with bridge.channel.reply(ReplyContext("r", PLACE, view)) as stream:
+            view.append("Half of an")
+            await terminal.shows("Half of an")
+            await stream.stop()
+        await bridge.channel.deliver(Outgoing(PLACE, "Something went wrong."))
+        lines = await terminal.shows("Something went wrong.")
+        await terminal.rests()
+    assert count(lines, "Half of an") == 1
 
 
 async def test_a_reminder_comes_while_one_types(terminal: Terminal, tmp_path: Path) -> None:
