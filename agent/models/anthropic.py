@@ -63,8 +63,13 @@ class AnthropicModel:
         self.context_window = context_window
         self._timeout = timeout
         # Key and URL are given in any case: else the SDK takes them from the environment or a profile on disk.
+        # It sends the key as a bearer token since 2.x; compatible servers know the API's older header.
         self._client = anthropic.AsyncAnthropic(
-            api_key=api_key, base_url=base_url or BASE_URL, timeout=timeout, max_retries=0
+            api_key=api_key,
+            base_url=base_url or BASE_URL,
+            default_headers={"X-Api-Key": api_key} if base_url else None,
+            timeout=timeout,
+            max_retries=0,
         )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
