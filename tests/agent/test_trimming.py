@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.calibration import calibrated
@@ -24,11 +24,13 @@ from agent.messages import (
     tool_result,
     user_message,
 )
+from agent.repair import sanitize_claude_messages
 from agent.summary import SUMMARY_LIMIT, Summary, find_summary, inject_summary
 from agent.texts import CHINESE, ENGLISH, Texts
 from agent.tokens import estimate_tokens
 from agent.trimming import TrimReport, smart_compact_to_budget, trim_messages, truncate_historical_tool_results
 from agent.turns import Turn, identify_complete_turns, is_real_user_query
+from tests.agent.strategies import legal_histories
 
 HEADING = regex.compile(r"\[Earlier conversation, (\d+) turns\]|\[此前的对话，共 (\d+) 轮\]")
 
@@ -558,3 +560,23 @@ def test_turns_are_weighed_once_and_not_in_each_round() -> None:
     count = len(messages)
     trim_messages(messages, max_turns=10_000, budget=1000, measure=measure, texts=ENGLISH)
     assert weighed < 2 * count
+
+
+# --- with defence 2 ---------------------------------------------------------------------------------------
+
+
+def holds_a_placeholder(message: Message) -> bool:
+    """The repair may put a lost result before a question; it goes with its call, and the repair sees to that."""
+    return is_real_user_query(message) and any(block["type"] == "tool_result" for block in blocks_of(message))
+
+
+@given(legal_histories(max_turns=8), limits, st.integers(1, 400), st.booleans())
+def test_a_legal_history_stays_legal(
+    messages: list[Message], max_turns: int, budget: int, compacted: bool
+) -> None:
+    assume(not any(map(holds_a_placeholder, messages)))
+    if compacted:
+        compact(messages, budget)
+    else:
+        trim(messages, max_turns=max_turns, budget=budget)
+    assert sanitize_claude_messages(messages) == 0
