@@ -16,6 +16,8 @@ from bridge.sessions import Busy
 from bridge.settings import AnthropicProvider, OfflineProvider, OpenAIProvider, Provider, Settings
 from channels.base import Channel
 
+ChannelFactory = Callable[[object, Path], Channel]
+
 CHANNELS = {
     "console": "channels.console",
     "telegram": "channels.telegram",
@@ -89,8 +91,8 @@ def open_channels(settings: Settings, data_dir: Path) -> dict[str, Channel]:
         section = getattr(settings.channels, name)
         if section is not None:
             # By name, so that the bridge depends on no platform and an SDK that is off stays unimported.
-            factory = cast("Callable[..., Channel]", importlib.import_module(module).open_channel)
-            channels[name] = factory(section, data_dir=data_dir)
+            factory = cast("ChannelFactory", importlib.import_module(module).open_channel)
+            channels[name] = factory(section, data_dir)
     return channels
 
 
