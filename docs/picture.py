@@ -22,7 +22,7 @@ from tests.channels.console.far_side import Terminal
 
 TARGET = Path(__file__).parent / "console.svg"
 COLUMNS, ROWS = 84, 50
-CTRL_C, CTRL_D = "\x03", "\x04"
+CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 CONFIG = "data_dir: {data}\nchannels: {{console: {{}}}}\n"
 
 
@@ -52,7 +52,7 @@ async def record(command: Sequence[str]) -> list[str]:
         await terminal.rests()
         await terminal.shows("you › and what is 2**64?")
         lines = terminal.styled_lines()
-        terminal.type(CTRL_C + CTRL_D)
+        terminal.type(CTRL_U + CTRL_D)
         await asyncio.wait_for(process.wait(), 10)
         return lines
     finally:

@@ -57,7 +57,7 @@ class Streams:
         return smart and self.entered.isatty() and self.written.isatty()
 
 
-def open_channel(settings: ConsoleSettings, *, data_dir: Path) -> Channel:  # noqa: ARG001 - every factory's form
+def open_channel(_settings: ConsoleSettings, data_dir: Path) -> Channel:
     """The console on this process's standard streams."""
     return ConsoleChannel(data_dir)
 

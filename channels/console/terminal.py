@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from prompt_toolkit.application import Application, create_app_session
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.filters import Condition
@@ -25,11 +25,11 @@ from prompt_toolkit.key_binding.bindings.completion import generate_completions
 from prompt_toolkit.layout import BufferControl, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
 from channels.base import CommandInfo, Undeliverable
 from channels.console.clean import clean
+from channels.console.others import others_write
 from channels.console.progress import Live, NoticePiece, Piece, TextPiece, ToolPiece
 from channels.console.render import INDENT, Renderer, finished_length
 from channels.console.ui import Host
@@ -91,9 +91,9 @@ class TerminalUi:
             except asyncio.QueueFull:
                 self._print(self._quiet("too many messages are waiting; this one was not taken"))
 
-        with create_app_session(input=self._input, output=self._output), patch_stdout(raw=True):
-            self._app = self._application(commands, entered, interrupted)
-            self._print(self._quiet("steadybot · /help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves"))
+        self._app = self._application(commands, entered, interrupted)
+        self._print(self._quiet("steadybot · /help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves"))
+        with others_write(self._print):
             try:
                 # Ctrl-C arrives as a key; the process's own SIGINT handler stays in place.
                 await self._app.run_async(handle_sigint=False, set_exception_handler=False)
@@ -171,6 +171,8 @@ class TerminalUi:
             style=_STYLE,
             color_depth=self._depth,
             erase_when_done=True,
+            input=self._input,
+            output=self._output,
         )
 
     def _keys(self, buffer: Buffer, interrupted: Callable[[], bool]) -> KeyBindings:

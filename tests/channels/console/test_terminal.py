@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import stat
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -308,6 +310,25 @@ async def test_what_was_seen_of_an_answer_that_failed_stays(terminal: Terminal, 
         lines = await terminal.shows("Something went wrong.")
         await terminal.rests()
     assert count(lines, "Half of an") == 1
+
+
+async def test_a_log_line_goes_above_the_line_one_types_on(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal.written)
+    handler = logging.StreamHandler(terminal.written)
+    logging.getLogger().addHandler(handler)
+    try:
+        async with talking(terminal, tmp_path):
+            terminal.type("half")
+            await terminal.shows("you › half")
+            logging.getLogger("some.library").warning("the log says this")
+            terminal.type(" a line")
+            lines = await terminal.shows("the log says this", "you › half a line")
+            assert "the log says this" in lines
+        assert handler.stream is terminal.written
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 async def test_a_reminder_comes_while_one_types(terminal: Terminal, tmp_path: Path) -> None:
