@@ -16,7 +16,7 @@ from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceD
 from agent.errors import StreamBroken
 from agent.events import TextDelta, ThinkingDelta, Usage
 from agent.messages import Block, text_block
-from agent.models._openai_messages import ReasoningField
+from agent.models._openai_messages import ReasoningField, opaque_block
 from agent.models._wire import Delta, TextJoiner, json_object, tool_input, unique_id
 from agent.ports import BrokenInput, ModelAnswer, StopReason
 
@@ -42,6 +42,7 @@ class _GrowingCall:
     name: str = ""
     parts: list[str] = field(default_factory=list)
     joiner: TextJoiner = field(default_factory=TextJoiner)
+    extra: object = None
 
     @property
     def raw(self) -> str:
@@ -72,6 +73,8 @@ class _Calls:
             self._by_index[index] = call
         call.id = call.id or call_id
         call.name = call.name or name
+        if delta.model_extra:
+            call.extra = delta.model_extra.get("extra_content") or call.extra
         if arguments:
             call.parts.append(call.joiner.feed(arguments))
 
@@ -177,6 +180,8 @@ class OpenAIAnswer:
             if isinstance(found, BrokenInput):
                 broken[call_id] = found
                 found = {}
+            if call.extra is not None:
+                content.append(opaque_block(call.extra))
             content.append({"type": "tool_use", "id": call_id, "name": call.name, "input": found})
         if stop == "end_turn":
             stop = "tool_use" if taken else "refusal" if self._refused and not text else stop

@@ -17,6 +17,9 @@ ReasoningField: TypeAlias = Literal["reasoning_content", "reasoning"]
 LONGEST_ID = 40
 """Characters that OpenAI takes in the id of a tool call; other providers make longer ones."""
 
+_OPAQUE = "chat-completions:"
+"""Starts the data of a redacted_thinking block that stands for the `extra_content` of the call behind it."""
+
 _GAP = "\n\n"
 _ERROR_MARK = "Error: "
 _NO_OUTPUT = "(no output)"
@@ -31,8 +34,8 @@ def to_openai_messages(
 
     Neighbours of one role become one message, since some providers want the roles to alternate. Tool results
     become `tool` messages right behind the calls, their images a user message behind those. A provider's
-    unsigned reasoning goes back to it, as `reasoning_field`, within the current tool loop only; signed thinking
-    is another provider's and never goes.
+    unsigned reasoning goes back to it, as `reasoning_field`, and its calls' `extra_content` with them, within the
+    current tool loop only; signed thinking is another provider's and never goes.
     """
     converted: list[OpenAIMessage] = [{"role": "system", "content": system}] if system else []
     for role, blocks in _joined(messages):
@@ -45,7 +48,7 @@ def _joined(messages: Sequence[Message]) -> list[tuple[Role, list[Block]]]:
     joined: list[tuple[Role, list[Block]]] = []
     for index, message in enumerate(messages):
         blocks = [block for block in blocks_of(message) if _is_sent(block, in_loop=index > loop_start)]
-        if all(block["type"] == "thinking" for block in blocks):
+        if all(block["type"] in ("thinking", "redacted_thinking") for block in blocks):
             continue  # an assistant message needs text or calls
         if joined and joined[-1][0] == message["role"]:
             joined[-1][1].extend(blocks)
@@ -60,9 +63,9 @@ def _is_sent(block: Block, *, in_loop: bool) -> bool:
             return bool(block["text"].strip())
         case "thinking":
             return in_loop and not block["signature"] and bool(block["thinking"])
-        case "image" | "tool_use" | "tool_result":
-            return True
-    return False
+        case "redacted_thinking":
+            return in_loop and block["data"].startswith(_OPAQUE)
+    return True
 
 
 def _from_user(blocks: Sequence[Block]) -> list[OpenAIMessage]:
@@ -119,20 +122,32 @@ def _from_assistant(blocks: Sequence[Block], reasoning_field: ReasoningField) ->
     texts: list[str] = []
     reasoning: list[str] = []
     calls: list[OpenAIMessage] = []
+    extra: dict[str, object] = {}
     for block in blocks:
         if block["type"] == "text":
             texts.append(block["text"])
         elif block["type"] == "thinking":
             reasoning.append(block["thinking"])
+        elif block["type"] == "redacted_thinking":
+            extra = {"extra_content": json.loads(block["data"].removeprefix(_OPAQUE))}
         elif block["type"] == "tool_use":
             function = {"name": block["name"], "arguments": json.dumps(block["input"], ensure_ascii=False)}
-            calls.append({"id": wire_id(block["id"]), "type": "function", "function": function})
+            calls.append({"id": wire_id(block["id"]), "type": "function", "function": function, **extra})
+            extra = {}
     message: OpenAIMessage = {"role": "assistant", "content": _GAP.join(texts) or None}
     if reasoning:
         message[reasoning_field] = _GAP.join(reasoning)
     if calls:
         message["tool_calls"] = calls
     return message
+
+
+def opaque_block(extra_content: object) -> Block:
+    """What a provider adds to a tool call and wants back with it, as a block to stand before the call.
+
+    Gemini puts its thought signature there and refuses a call in the current tool loop that comes without.
+    """
+    return {"type": "redacted_thinking", "data": _OPAQUE + json.dumps(extra_content)}
 
 
 def wire_id(call_id: str) -> str:

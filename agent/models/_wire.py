@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
 import httpx2
@@ -106,7 +106,7 @@ def json_object(raw: str) -> JsonObject | None:
     NaN and infinity are no JSON, though Python reads them. Lone surrogates become U+FFFD.
     """
     try:
-        value = json.loads(raw, parse_constant=_no_json)
+        value = json.loads(raw)
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         return None
@@ -114,10 +114,6 @@ def json_object(raw: str) -> JsonObject | None:
         return None
     whole = _without_lone_surrogates(text)
     return value if whole is text else json.loads(whole)
-
-
-def _no_json(constant: str) -> NoReturn:
-    raise ValueError(constant)
 
 
 def unique_id(found: str | None, taken: set[str]) -> str:

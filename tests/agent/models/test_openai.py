@@ -13,6 +13,7 @@ from agent.events import TextDelta, ThinkingDelta, Usage
 from agent.messages import assistant_message, text_block, tool_result, user_message
 from agent.models.openai import OpenAIModel, takes_completion_tokens
 from agent.ports import ModelRequest
+from agent.repair import sanitize_claude_messages
 from tests.agent.models.driving import WEATHER, Heard, asking, hear
 from tests.servers.model_replies import Drop, HttpError, Raw, Reply, ToolCall, openai_chunk
 from tests.servers.model_server import ModelServer
@@ -133,6 +134,25 @@ async def test_reasoning_goes_back_in_the_tool_loop_under_the_name_it_came_with(
 async def test_reasoning_that_comes_under_both_names_comes_once(model: OpenAIModel, server: ModelServer) -> None:
     server.say(streamed({"reasoning": "hm", "reasoning_content": "hm"}, {"content": "ok"}))
     assert (await hear(model)).thinking == "hm"
+
+
+async def test_what_gemini_adds_to_a_call_goes_back_with_it_in_the_tool_loop(
+    model: OpenAIModel, server: ModelServer
+) -> None:
+    signed = {"google": {"thought_signature": "c2ln"}}
+    first: Raw = {"id": "c1", "index": 0, "function": {"name": "f", "arguments": "{}"}, "extra_content": signed}
+    second: Raw = {"id": "c2", "index": 0, "function": {"name": "f", "arguments": '{"x": 1}'}}
+    server.say(call_deltas(first, second))
+    question = user_message(text_block("weather?"))
+    called = assistant_message(*(await hear(model)).answer.content)
+    history = [question, called, user_message(tool_result("c1", "r"), tool_result("c2", "r"))]
+    assert sanitize_claude_messages(history) == 0
+    await hear(model, ModelRequest("", history, [WEATHER]))
+    history += [assistant_message(text_block("sunny")), user_message(text_block("thanks"))]
+    await hear(model, ModelRequest("", history, [WEATHER]))
+    in_loop, later = (recorded.body["messages"][1]["tool_calls"] for recorded in server.requests[1:])
+    assert [call.get("extra_content") for call in in_loop] == [signed, None]
+    assert [call.get("extra_content") for call in later] == [None, None]
 
 
 # Tool-call deltas, as servers send them.

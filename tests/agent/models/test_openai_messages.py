@@ -63,12 +63,13 @@ def test_all_that_was_said_shown_and_found_is_still_there_and_nothing_signed(his
     for block in (block for message in history for block in blocks_of(message)):
         if block["type"] == "text":
             assert json.dumps(block["text"], ensure_ascii=False)[1:-1] in sent
-        elif block["type"] == "tool_result" and isinstance(block["content"], str):
-            assert json.dumps(block["content"], ensure_ascii=False)[1:-1] in sent
         elif block["type"] == "tool_result":
-            images += sum(part["type"] == "image" for part in block["content"])
+            content = block["content"]
+            texts = [content] if isinstance(content, str) else [p["text"] for p in content if p["type"] == "text"]
+            assert all(json.dumps(text, ensure_ascii=False)[1:-1] in sent for text in texts)
+            images += 0 if isinstance(content, str) else sum(part["type"] == "image" for part in content)
         images += block["type"] == "image"
-    asked = [message["content"] for message in converted if message["role"] == "user"]
+    asked: list[Any] = [message["content"] for message in converted if message["role"] == "user"]
     parts = [part for content in asked if isinstance(content, list) for part in content]
     assert sum(part["type"] == "image_url" for part in parts) == images
     assert "reasoning" not in sent
