@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bridge.settings import SlackSettings
     from channels.base import Channel
 
 __all__ = ["open_channel"]
 
 
-def open_channel(settings: SlackSettings) -> Channel:
+def open_channel(settings: SlackSettings, _data_dir: Path) -> Channel:
     """The Slack channel; it connects when it is started."""
     from channels.slack.adapter import SlackChannel
 

@@ -86,7 +86,7 @@ def _where(event: Json, chat: str, ts: str, me: Identity) -> tuple[Why | None, P
     place = Place(CHANNEL, chat, thread or ts, "group")
     if text_at(event, "type") == "app_mention" or me.user_id in mentioned(text_at(event, "text")):
         return Why.MENTION, place
-    return (Why.THREAD if thread not in (None, ts) else None), place
+    return (Why.THREAD if thread else None), place
 
 
 def is_direct(chat: str) -> bool:

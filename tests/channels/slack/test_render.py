@@ -109,6 +109,10 @@ def test_a_reopened_fence_in_a_list_is_closed_at_the_margin() -> None:
     assert last.endswith("     echo hi\n```\nend")
 
 
+def test_an_entity_is_not_cut() -> None:
+    assert all(set(part.split(";")) == {"&amp", ""} for part in parts_of("&amp;" * 400, 500))
+
+
 def test_what_looks_like_one_character_is_not_cut() -> None:
     family = "👩‍👩‍👧‍👦"
     parts = parts_of(family * 200, 500)

@@ -330,7 +330,9 @@ async def test_tokens_in_a_stream_call_nobody(rig: Rig) -> None:
     async with replying(rig, PANE, asker="U1") as (view, _stream):
         view.append("hi <!here")
         await asyncio.sleep(0.1)  # a half token must not go out; its absence has no event
-        view.append("> and @chan")
+        view.append("> and\nthen @chan")
+        await rig.server.until(lambda: bool(rig.server.slack.streams))
+        await asyncio.sleep(0.1)  # as above
         view.append("nel\nall\n")
         await rig.server.until(lambda: any("all" in str(m["text"]) for m in rig.shown("D1")))
     assert all("<!" not in str(m["text"]) and "@channel" not in str(m["text"]) for m in rig.shown("D1"))
