@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["open_channel"]
 
 
-def open_channel(settings: SlackSettings, _data_dir: Path) -> Channel:
-    """The Slack channel; it connects when it is started."""
+def open_channel(settings: SlackSettings, *, data_dir: Path | None = None) -> Channel:  # noqa: ARG001
+    """The Slack channel; it connects when it is started. It keeps nothing of its own in `data_dir`."""
     from channels.slack.adapter import SlackChannel
 
     return SlackChannel(settings)
