@@ -4,7 +4,7 @@ BIN := .venv/bin
 CONFIG ?=
 SOURCES := agent bridge channels tests bench
 
-.PHONY: run test check quick format lock bench demo soak clean
+.PHONY: run test check format lock bench demo picture soak clean
 
 run: .venv/.run-ready  ## start the bot (CONFIG=file.yaml for another config)
 	@$(BIN)/steadybot run $(if $(CONFIG),-c $(CONFIG))
@@ -31,9 +31,13 @@ bench: .venv/.dev-ready  ## print the figures that README and docs quote
 
 soak: .venv/.dev-ready  ## the properties over a million histories
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q --timeout=0 tests/agent
+	STEADYBOT_KILLS=200 $(BIN)/pytest -q --timeout=0 tests/kill
 
 demo: .venv/.run-ready  ## the bot at work, without a key
 	@printf 'hello\nwhat time is it in Tokyo?\n(17 + 4) * 2\n' | $(BIN)/steadybot run
+
+picture: .venv/.dev-ready  ## docs/console.svg, from a real session
+	$(BIN)/python -m docs.picture
 
 lock:  ## renew the lock files (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade pyproject.toml -o requirements.lock

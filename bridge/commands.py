@@ -77,7 +77,7 @@ class Commands:
             case "status":
                 return await self._status(inbound.place, texts)
             case _:
-                lines = [f"/{name} – {texts.commands[name]}" for name in NAMES]
+                lines = [f"- `/{name}` – {texts.commands[name]}" for name in NAMES]
                 return "\n".join([texts.help_heading, "", *lines])
 
     def _cancel_own(self, inbound: Inbound) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 from agent.context import ContextLimits
 from agent.executor import AgentSettings
@@ -16,7 +16,12 @@ from bridge.sessions import Busy
 from bridge.settings import AnthropicProvider, OfflineProvider, OpenAIProvider, Provider, Settings
 from channels.base import Channel
 
-ChannelFactory = Callable[[object, Path], Channel]
+
+class ChannelFactory(Protocol):
+    """`open_channel` of a platform's package; `data_dir` is for what the channel itself keeps."""
+
+    def __call__(self, settings: object, *, data_dir: Path) -> Channel: ...
+
 
 CHANNELS = {
     "console": "channels.console",
@@ -92,7 +97,7 @@ def open_channels(settings: Settings, data_dir: Path) -> dict[str, Channel]:
         if section is not None:
             # By name, so that the bridge depends on no platform and an SDK that is off stays unimported.
             factory = cast("ChannelFactory", importlib.import_module(module).open_channel)
-            channels[name] = factory(section, data_dir)
+            channels[name] = factory(section, data_dir=data_dir)
     return channels
 
 

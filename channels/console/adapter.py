@@ -57,8 +57,8 @@ class Streams:
         return smart and self.entered.isatty() and self.written.isatty()
 
 
-def open_channel(_settings: ConsoleSettings, data_dir: Path) -> Channel:
-    """The console on this process's standard streams."""
+def open_channel(settings: ConsoleSettings, *, data_dir: Path) -> Channel:  # noqa: ARG001
+    """The console on this process's standard streams; its settings are for the bridge."""
     return ConsoleChannel(data_dir)
 
 
