@@ -42,7 +42,7 @@ def write(folder: Path, text: str) -> None:
 def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    lines = done.stderr.splitlines()
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]  # the log's own lines
     assert len(lines) == 1, done.stderr
     return lines[0]
 
