@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -33,7 +34,8 @@ async def recover(
     bridge.errors.StoreError.
     """
     for row in await store.outbox():
-        delivery.put(row)
+        # The last process may have died between the platform's answer and our note of it.
+        delivery.put(replace(row, outgoing=replace(row.outgoing, uncertain=True)))
     for request in await store.unfinished():
         if request.place.channel not in channels:
             log.info("recovery.channel_off", request=request.request_id, channel=request.place.channel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,15 @@ async def test_a_reply_that_was_stored_but_not_sent_is_sent_after_a_restart(path
         await b.inlet.accept(said("one"))
         await until(lambda: not channel.faults and not any(b.lines.totals()))
         assert len(await b.store.outbox()) == 1
+    # The wait that the platform named is over before long: a clock that is asked again says so.
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE outbox SET not_before = created_at")
+    db.close()
+    async with bot(path, ScriptedModel([])) as b:
+        assert await b.channel.texts(1) == ["you said one"]
+        assert b.channel.delivered[0].uncertain
+        await b.idle()
+        assert await b.store.outbox() == []
 
 
 async def test_the_messages_that_show_a_reply_are_edited_after_a_restart(path: Path) -> None:
