@@ -96,6 +96,14 @@ async def test_usage_that_comes_only_at_the_end_counts(model: AnthropicModel, se
     assert (await hear(model)).answer.usage == Usage(77, 8)
 
 
+async def test_a_second_end_adds_usage_and_takes_nothing_back(model: AnthropicModel, server: ModelServer) -> None:
+    events = anthropic_events(Reply(text="ok", stop="max_tokens"))
+    again: Raw = {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 9}}
+    server.say(Reply(events=[*events[:-1], again, events[-1]]))
+    answer = (await hear(model)).answer
+    assert (answer.stop_reason, answer.usage.output_tokens) == ("max_tokens", 9)
+
+
 async def test_pings_are_signs_of_life(server: ModelServer) -> None:
     model = model_for("anthropic", server, timeout=0.5)
     events = anthropic_events(Reply(text="ok"))

@@ -179,6 +179,17 @@ async def test_nothing_is_taken_from_the_environment(
     await model.aclose()
 
 
+async def test_without_a_base_url_the_key_goes_to_the_provider_itself(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
+    kind: type[AnyModel] = AnthropicModel if wire == "anthropic" else OpenAIModel
+    model = kind(name="p", model="m", api_key="k")
+    assert model._client.base_url.host == f"api.{wire}.com"
+    await model.aclose()
+
+
 # Faults: the SDKs' own errors as they are, StreamBroken for what they pass over.
 
 
@@ -303,7 +314,8 @@ async def test_a_server_that_holds_the_line_after_the_end_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr("agent.models._wire.TAIL_TIMEOUT", 0.05)
     server.say(Reply(text="one two", fault=Stall(6 if wire == "anthropic" else 4)))
-    heard = await hear(model)
+    async with asyncio.timeout(10):  # the model's own timeout is longer
+        heard = await hear(model)
     assert heard.answer.content == [{"type": "text", "text": "one two"}]
     await asyncio.wait_for(server.requests[0].closed.wait(), 5)
 

@@ -199,6 +199,18 @@ async def test_whole_calls_that_all_have_index_0_are_several(model: OpenAIModel,
     assert await calls_of(model) == [("a", "f", {"x": 1}), ("b", "f", {"x": 2}), ("c", "g", {})]
 
 
+async def test_another_name_is_another_call_even_where_nothing_else_tells(
+    model: OpenAIModel, server: ModelServer
+) -> None:
+    server.say(
+        call_deltas(
+            {"index": 0, "id": "a", "function": {"name": "now", "arguments": ""}},
+            {"index": 0, "id": "b", "function": {"name": "f", "arguments": '{"x": 1}'}},
+        )
+    )
+    assert await calls_of(model) == [("a", "now", {}), ("b", "f", {"x": 1})]
+
+
 async def test_calls_without_index_are_joined_by_id_and_by_order(model: OpenAIModel, server: ModelServer) -> None:
     server.say(
         call_deltas(
