@@ -14,7 +14,7 @@ from bridge.config import parse_settings
 from tests.servers.model_replies import HttpError, Reply, Stall, ToolCall
 from tests.servers.model_server import ModelServer
 from tests.servers.slack_server import APP_TOKEN, BOT_TOKEN, BOT_USER, SlackServer
-from tests.servers.telegram_server import TOKEN, TelegramServer
+from tests.servers.telegram_server import TOKEN, Json, TelegramServer, person, private
 
 WIRES = ("anthropic", "openai")
 ANN = 501
@@ -55,6 +55,20 @@ async def running(text: str) -> AsyncIterator[App]:
             await serving
 
 
+async def ann_says(telegram: TelegramServer, text: str) -> None:
+    await telegram.say(private(ANN), person(ANN), text)
+
+
+def texts(telegram: TelegramServer, chat_id: int) -> str:
+    """What the bot shows in this chat."""
+    return "\n".join(telegram.chats.texts(chat_id))
+
+
+def buttons(telegram: TelegramServer) -> list[Json]:
+    """The bot's messages to Ann that have a button now."""
+    return [message for message in telegram.chats.shown(ANN) if message.get("reply_markup")]
+
+
 @pytest.fixture
 async def telegram() -> AsyncIterator[TelegramServer]:
     async with TelegramServer() as server:
@@ -84,8 +98,8 @@ async def test_telegram_answers_with_a_tool_call_in_between(
         Reply("It is 42."),
     ]
     async with ModelServer(replies) as model, running(config(tmp_path, model, wire, telegram=telegram)):
-        telegram.say(ANN, "what is 6*7?")
-        await telegram.wait_for(lambda: any("It is 42." in shown.text for shown in telegram.messages(ANN)))
+        await ann_says(telegram, "what is 6*7?")
+        await telegram.wait_for(lambda: "It is 42." in texts(telegram, ANN))
         assert len(model.requests) == 2
         assert not any(request.refused for request in model.requests)
         assert "= 42" in str(model.requests[1].body["messages"])
@@ -108,15 +122,15 @@ async def test_a_cancel_while_the_stream_is_stalled_closes_the_connection_and_th
 ) -> None:
     replies = [Reply(["As far ", "as I ", "know"], fault=Stall(after=5)), Reply("Here I am again.")]
     async with ModelServer(replies) as model, running(config(tmp_path, model, wire, telegram=telegram)):
-        telegram.say(ANN, "tell me something long")
+        await ann_says(telegram, "tell me something long")
         request = await asyncio.wait_for(model.arrived(1), 10)
         await asyncio.wait_for(request.streaming.wait(), 10)
-        await telegram.wait_for(lambda: telegram.messages(ANN))
-        telegram.say(ANN, "/cancel")
+        await telegram.wait_for(lambda: telegram.chats.shown(ANN))
+        await ann_says(telegram, "/cancel")
         await asyncio.wait_for(request.closed.wait(), 5)
-        await telegram.wait_for(lambda: any("(Cancelled by user)" in m.text for m in telegram.messages(ANN)))
-        telegram.say(ANN, "and now?")
-        await telegram.wait_for(lambda: any("Here I am again." in m.text for m in telegram.messages(ANN)))
+        await telegram.wait_for(lambda: "(Cancelled by user)" in texts(telegram, ANN))
+        await ann_says(telegram, "and now?")
+        await telegram.wait_for(lambda: "Here I am again." in texts(telegram, ANN))
         assert not model.requests[1].refused
 
 
@@ -142,16 +156,13 @@ async def test_the_button_stops_an_answer_in_telegram(tmp_path: Path, telegram: 
         ModelServer([stalled]) as model,
         running(config(tmp_path, model, "openai", telegram=telegram)),
     ):
-        telegram.say(ANN, "one")
+        await ann_says(telegram, "one")
         request = await asyncio.wait_for(model.arrived(1), 10)
-        await telegram.wait_for(lambda: any(m.reply_markup for m in telegram.messages(ANN)))
-        (shown,) = telegram.messages(ANN)
-        markup = shown.reply_markup
-        assert isinstance(markup, dict)
-        telegram.press(ANN, shown.message_id, markup["inline_keyboard"][0][0]["callback_data"], ANN)
+        await telegram.wait_for(lambda: buttons(telegram))
+        await telegram.press(buttons(telegram)[0], person(ANN))
         await asyncio.wait_for(request.closed.wait(), 5)
-        await telegram.wait_for(lambda: not telegram.messages(ANN)[0].reply_markup)
-        assert telegram.called("answercallbackquery")
+        await telegram.wait_for(lambda: "(Cancelled by user)" in texts(telegram, ANN) and not buttons(telegram))
+        assert telegram.answered
 
 
 async def test_both_platforms_at_once_and_their_conversations_stay_apart(
@@ -161,9 +172,9 @@ async def test_both_platforms_at_once_and_their_conversations_stay_apart(
         ModelServer() as model,
         running(config(tmp_path, model, "openai", telegram=telegram, slack=slack)),
     ):
-        telegram.say(ANN, "apples")
+        await ann_says(telegram, "apples")
         await slack.say("pears", channel="D1")
-        await telegram.wait_for(lambda: any("apples" in m.text for m in telegram.messages(ANN)))
+        await telegram.wait_for(lambda: "apples" in texts(telegram, ANN))
         await slack.until(lambda: "pears" in slack_texts(slack))
         asked = [str(request.body["messages"]) for request in model.requests]
         assert sorted(("apples" in text, "pears" in text) for text in asked) == [(False, True), (True, False)]
@@ -179,10 +190,10 @@ async def test_a_fallback_answers_when_the_first_provider_refuses(
             "agent: {provider: model, fallback: [other]}\nsession:",
         )
         async with running(text):
-            telegram.say(ANN, "hello there")
-            await telegram.wait_for(lambda: any("hello there" in m.text for m in telegram.messages(ANN)))
-            telegram.say(ANN, "/status")
-            await telegram.wait_for(lambda: any("other" in m.text for m in telegram.messages(ANN)))
+            await ann_says(telegram, "hello there")
+            await telegram.wait_for(lambda: "hello there" in texts(telegram, ANN))
+            await ann_says(telegram, "/status")
+            await telegram.wait_for(lambda: "other" in texts(telegram, ANN))
         assert len(second.requests) == 1
 
 
@@ -190,8 +201,8 @@ async def test_an_unknown_person_is_given_a_code_and_nothing_reaches_the_model(
     tmp_path: Path, telegram: TelegramServer
 ) -> None:
     async with ModelServer() as model, running(config(tmp_path, model, "openai", telegram=telegram)):
-        telegram.say(777, "let me in", user_id=777)
-        await telegram.wait_for(lambda: any("steadybot allow telegram" in m.text for m in telegram.messages(777)))
+        await telegram.say(private(777), person(777), "let me in")
+        await telegram.wait_for(lambda: "steadybot allow telegram" in texts(telegram, 777))
         assert model.requests == []
 
 

@@ -24,7 +24,7 @@ from tests.agent.legality import anthropic_violations
 from tests.servers.model_replies import Raw, Reply, ToolCall
 from tests.servers.model_server import ModelServer, last_results, last_user_text
 from tests.servers.slack_server import BOT_USER, SlackServer
-from tests.servers.telegram_server import TelegramServer
+from tests.servers.telegram_server import TelegramServer, person, private
 from tests.test_whole import config
 
 KILLS = int(os.environ.get("STEADYBOT_KILLS", "6"))
@@ -105,13 +105,14 @@ class Town:
         number, self.said = self.said, self.said + 1
         text = f"message #{number}#"
         if self._dice.random() < 0.5:
-            self.telegram.say(self._dice.choice(PEOPLE), text)
+            person_id = self._dice.choice(PEOPLE)
+            await self.telegram.say(private(person_id), person(person_id), text)
         else:
             await self.slack.say(text, channel=f"D{self._dice.randrange(1, 3)}")
 
     def shown(self) -> Counter[str]:
         """How many messages of the bot name each number now."""
-        texts = [m.text for person in PEOPLE for m in self.telegram.messages(person)]
+        texts = [text for chat_id in PEOPLE for text in self.telegram.chats.texts(chat_id)]
         texts += [
             f"{message.get('text', '')} {message.get('blocks', '')}"
             for messages in self.slack.slack.messages.values()
@@ -179,13 +180,13 @@ async def test_a_kill_between_accept_and_answer_loses_no_message(tmp_path: Path)
         config_file.write_text(f"log: {{level: info, format: json}}\n{text}", encoding="utf-8")
         bot = Bot(config_file)
         await bot.start()
-        telegram.say(PEOPLE[0], "are you there?")
+        await telegram.say(private(PEOPLE[0]), person(PEOPLE[0]), "are you there?")
         await asyncio.wait_for(model.arrived(1), 20)
         await bot.kill()
         assert [origin for _, origin, _ in stored(tmp_path / "data" / "steadybot.sqlite3")] == ["user"]
         model.say(Reply("I am back"))
         await bot.start()
-        await telegram.wait_for(lambda: any("I am back" in m.text for m in telegram.messages(PEOPLE[0])))
+        await telegram.wait_for(lambda: any("I am back" in text for text in telegram.chats.texts(PEOPLE[0])))
         assert await bot.stop() == 0
     origins = [origin for _, origin, _ in stored(tmp_path / "data" / "steadybot.sqlite3")]
     assert origins == ["user", "run"]
