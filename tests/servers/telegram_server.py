@@ -1,7 +1,8 @@
-"""A small Bot API on loopback, written from the published rules: what the unmodified SDK talks to in tests.
+"""Telegram's side of the wire, small: the Bot API on 127.0.0.1, strict where the real one is.
 
-As a process: `python -m tests.servers.telegram_server --port P --token T`; a test in another process then says things
-by POST /control/say and reads what is shown by GET /control/messages.
+Tests in this process use `TelegramServer` directly; for others `python -m tests.servers.telegram_server --port P
+--token T` adds POST /control/say, /control/press, /control/fail and GET /control/messages, /control/calls,
+/control/updates. The Bot API is at /bot<token>/, files at /file/bot<token>/.
 """
 
 from __future__ import annotations
@@ -9,428 +10,536 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import time
-from collections import defaultdict
+import sys
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any
 
 from aiohttp import web
 
-from tests.servers.telegram_rules import text_problem, utf16_length
+from tests.servers.telegram_rules import found_entities, parse_mode_refusal, refusal
 
-TOKEN = "123456789:AAFakeTokenForTestsOnly_0123456789abc"
-BOT = {
-    "id": 123456789,
-    "is_bot": True,
-    "first_name": "Steady",
-    "username": "steady_bot",
-    "can_read_all_group_messages": False,
-}
-Params = dict[str, object]
+Json = dict[str, Any]
+
+TOKEN = "123456789:AAtesttesttesttesttesttesttesttest0"
+BOT_ID = 123456789
+USERNAME = "steady_bot"
+DIRECT_ID, GROUP_ID = 7, -1001
 
 
-class Refusal(Exception):
-    """An answer with ok=false."""
+@dataclass
+class Call:
+    """One call of the Bot API: what was asked, when (the loop's time), and what it was answered with."""
 
-    def __init__(self, status: int, description: str, retry_after: int | None = None) -> None:
+    method: str
+    params: Json
+    at: float
+    status: int = 0
+
+
+@dataclass
+class Fault:
+    """What the next calls of a method meet. `after` does the call first: it worked, and nobody hears of it
+    (`drop` closes the connection instead of answering). A `gate` is waited for before anything else; `status` 200 lets
+    the call through."""
+
+    status: int = 400
+    description: str = "Bad Request: forced"
+    retry_after: int | None = None
+    times: int = 1
+    after: bool = False
+    drop: bool = False
+    gate: asyncio.Event | None = None
+    chat: int | None = None
+
+
+class Refused(Exception):
+    def __init__(self, status: int, description: str, **parameters: int) -> None:
         super().__init__(description)
         self.status = status
-        self.description = description
-        self.retry_after = retry_after
+        self.parameters = parameters
 
 
-@dataclass(slots=True)
-class ShownMessage:
-    """A message as a person sees it in the chat now."""
-
-    chat_id: int
-    message_id: int
-    text: str
-    entities: list[dict[str, object]] = field(default_factory=list)
-    reply_markup: object = None
-    thread_id: int | None = None
-    reply_to: int | None = None
-    file: str | None = None
-    file_data: bytes = b""
-    from_bot: bool = True
-    edits: int = 0
+def bad(description: str) -> Refused:
+    return Refused(400, f"Bad Request: {description}")
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCall:
-    method: str
-    params: Params
-    at: float
+def person(user_id: int = 7, name: str = "Ann", **more: object) -> Json:
+    return {"id": user_id, "is_bot": False, "first_name": name, **more}
+
+
+def private(user_id: int = DIRECT_ID) -> Json:
+    return {"id": user_id, "type": "private", "first_name": "Ann"}
+
+
+def group(chat_id: int = GROUP_ID, *, forum: bool = False) -> Json:
+    return {"id": chat_id, "type": "supergroup", "title": "Group", **({"is_forum": True} if forum else {})}
+
+
+class Chats:
+    """Every message of every chat, and who may not be written to any more."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, dict[int, Json]] = defaultdict(dict)
+        self.kinds: dict[int, Json] = {}
+        self.drafts: dict[int, dict[int, str]] = defaultdict(dict)
+        self.gone: dict[int, str] = {}
+        self.topics_gone: set[int] = set()
+        self.moved: dict[int, int] = {}
+        self._next = 100
+
+    def add(self, chat: Json, message: Json) -> Json:
+        self.kinds[chat["id"]] = chat
+        self._next += 1
+        full = {"message_id": self._next, "date": 1_700_000_000 + self._next, "chat": chat, **message}
+        self.messages[chat["id"]][self._next] = full
+        return full
+
+    def shown(self, chat_id: int) -> list[Json]:
+        """What the bot has in a chat now, in order."""
+        return [each for each in self.messages[chat_id].values() if each.get("from", {}).get("id") == BOT_ID]
+
+    def texts(self, chat_id: int) -> list[str]:
+        return [each["text"] for each in self.shown(chat_id) if "text" in each]
 
 
 class TelegramServer:
-    """`say` and `press` are what people do; `messages` is what they see; `calls` is what came over the wire."""
+    """State and rules. `limits` enforces 20 messages a minute in a group and 30 calls a second in all."""
 
-    def __init__(self, token: str = TOKEN, port: int = 0, *, drafts: bool = False) -> None:
+    def __init__(self, *, token: str = TOKEN, drafts: bool = True, limits: bool = False) -> None:
         self.token = token
-        self.calls: list[ApiCall] = []
-        self.webhook = ""
+        self.me: Json = {
+            "id": BOT_ID,
+            "is_bot": True,
+            "first_name": "Steady",
+            "username": USERNAME,
+            "can_join_groups": True,
+            "can_read_all_group_messages": False,
+            "supports_inline_queries": False,
+        }
         self.drafts = drafts
-        self.privacy = True
-        self.flood: dict[int, tuple[int, float]] = {}
-        self.gone_chats: set[int] = set()
-        self._port = port
-        self._updates: list[dict[str, object]] = []
+        self.limits = limits
+        self.webhook = ""
+        self.commands: list[Json] = []
+        self.chats = Chats()
+        self.updates: list[Json] = []
+        self.calls: list[Call] = []
+        self.faults: dict[str, list[Fault]] = defaultdict(list)
+        self.files: dict[str, bytes] = {}
+        self.file_gate: asyncio.Event | None = None
+        self.answered: list[Json] = []
+        self.polls = 0
+        self.changed = asyncio.Condition()
         self._next_update = 1000
-        self._next_message: dict[int, int] = defaultdict(lambda: 1)
-        self._shown: dict[tuple[int, int], ShownMessage] = {}
-        self._refusals: dict[str, list[Refusal]] = defaultdict(list)
-        self._holds: dict[str, asyncio.Event] = {}
-        self._files: dict[str, bytes] = {}
-        self._changed = asyncio.Condition()
-        self._polls = 0
+        self._poll: asyncio.Event | None = None
+        self._sent: dict[int, deque[float]] = defaultdict(deque)
         self._runner: web.AppRunner | None = None
+        self.port = 0
 
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=60 * 2**20)
-        app.router.add_route("*", "/bot{token}/{method}", self._handle)
-        app.router.add_get("/file/bot{token}/{path:.*}", self._file)
-        app.router.add_post("/control/say", self._control_say)
-        app.router.add_get("/control/messages", self._control_messages)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+    # Life
+
+    async def __aenter__(self) -> TelegramServer:
+        await self.serve(0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self._runner.cleanup()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+    async def serve(self, port: int, *, control: bool = False) -> None:
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_route("*", "/bot{token}/{method}", self._answer)
+        app.router.add_get("/file/bot{token}/{path:.+}", self._file)
+        if control:
+            Control(self).add_to(app)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        self.port = int(self._runner.addresses[0][1])
 
     @property
     def base_url(self) -> str:
-        return f"{self.url}/bot"
+        return f"http://127.0.0.1:{self.port}/bot"
 
-    def say(
-        self,
-        chat_id: int,
-        text: str = "",
-        *,
-        user_id: int | None = None,
-        chat_type: str = "private",
-        name: str = "Ann",
-        update_id: int | None = None,
-        **extra: object,
-    ) -> int:
-        """A person's message; returns its update_id. `extra` goes into the message as it is."""
-        message_id = self._take_message_id(chat_id)
-        message: dict[str, object] = {
-            "message_id": message_id,
-            "date": int(time.time()),
-            "chat": self._chat(chat_id, chat_type),
-            "from": {"id": user_id or chat_id, "is_bot": False, "first_name": name, "language_code": "en"},
-        }
-        if text:
-            message["text"] = text
-        message.update(extra)
-        command = text.split()[0] if text.startswith("/") else ""
-        if command and "entities" not in extra:
-            message["entities"] = [{"type": "bot_command", "offset": 0, "length": utf16_length(command)}]
-        self._shown[chat_id, message_id] = ShownMessage(chat_id, message_id, text, from_bot=False)
-        return self.update({"message": message}, update_id)
+    # What people do
 
-    def press(self, chat_id: int, message_id: int, data: str, user_id: int, chat_type: str = "private") -> int:
-        """A press on an inline button."""
-        message = {
-            "message_id": message_id,
-            "date": int(time.time()),
-            "chat": self._chat(chat_id, chat_type),
-            "text": "…",
-        }
-        query = {
-            "id": f"q{self._next_update}",
-            "from": {"id": user_id, "is_bot": False, "first_name": "Ann"},
-            "chat_instance": "1",
-            "data": data,
-            "message": message,
-        }
-        return self.update({"callback_query": query})
+    async def say(self, chat: Json, user: Json, text: str | None = None, **more: object) -> Json:
+        """A person writes; `more` are fields of the message (`reply_to_message`, `photo`, `message_thread_id`)."""
+        message: Json = {"from": user, **more}
+        if text is not None:
+            message |= {"text": text, "entities": more.get("entities", found_entities(text))}
+        if "caption" in message:
+            message.setdefault("caption_entities", found_entities(message["caption"]))
+        full = self.chats.add(chat, message)
+        await self.update(message=full)
+        return full
 
-    def update(self, body: dict[str, object], update_id: int | None = None) -> int:
-        if update_id is None:
-            update_id, self._next_update = self._next_update, self._next_update + 1
-        self._updates.append({"update_id": update_id, **body})
-        asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._notify()))
-        return update_id
+    async def update(self, update_id: int | None = None, **update: object) -> Json:
+        self._next_update = self._next_update + 1 if update_id is None else update_id
+        full = {"update_id": self._next_update, **update}
+        self.updates.append(full)
+        await self.tell()
+        return full
 
-    def add_file(self, file_id: str, data: bytes) -> None:
-        self._files[file_id] = data
+    async def press(self, message: Json, user: Json) -> Json:
+        """A person presses the first button under a message."""
+        data = message["reply_markup"]["inline_keyboard"][0][0]["callback_data"]
+        query = {"id": str(len(self.calls) + 1), "from": user, "chat_instance": "1", "data": data}
+        return await self.update(callback_query={**query, "message": message})
 
-    def messages(self, chat_id: int) -> list[ShownMessage]:
-        """What the bot shows in the chat now, in order."""
-        return [shown for (chat, _), shown in sorted(self._shown.items()) if chat == chat_id and shown.from_bot]
+    # Waiting
 
-    def fail_next(self, method: str, status: int, description: str, retry_after: int | None = None) -> None:
-        self._refusals[method].append(Refusal(status, description, retry_after))
+    async def tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
 
-    def hold(self, method: str) -> asyncio.Event:
-        """Calls of this method get no answer until the event is set."""
-        return self._holds.setdefault(method, asyncio.Event())
+    async def wait_for(self, condition: Callable[[], object], within: float = 10) -> None:
+        async with asyncio.timeout(within), self.changed:
+            await self.changed.wait_for(condition)
 
-    def limit(self, chat_id: int, calls: int, seconds: float) -> None:
-        """At most so many messages and edits in so many seconds in this chat, else 429."""
-        self.flood[chat_id] = (calls, seconds)
+    def called(self, method: str, *, ok: bool = False) -> list[Call]:
+        return [call for call in self.calls if call.method == method and (not ok or call.status == 200)]
 
-    def called(self, method: str) -> list[Params]:
-        return [call.params for call in self.calls if call.method == method]
+    def fail(self, method: str, **fault: Any) -> Fault:
+        self.faults[method].append(made := Fault(**fault))
+        return made
 
-    async def wait_for(self, condition: Callable[[], object], within: float = 20) -> None:
-        async with asyncio.timeout(within), self._changed:
-            await self._changed.wait_for(condition)
+    # The wire
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def _handle(self, request: web.Request) -> web.Response:
-        method = request.match_info["method"].lower()
-        params: Params = {}
-        for key, value in (await request.post()).items():
-            params[key] = value.file.read() if isinstance(value, web.FileField) else _decoded(key, str(value))
-            if isinstance(value, web.FileField):
-                params[f"{key}.name"] = value.filename
-        self.calls.append(ApiCall(method, params, asyncio.get_running_loop().time()))
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        method = request.match_info["method"]
+        params = await _params(request)
+        call = Call(method, params, asyncio.get_running_loop().time())
         try:
             if request.match_info["token"] != self.token:
-                raise Refusal(401, "Unauthorized")
-            if self._refusals[method]:
-                raise self._refusals[method].pop(0)
-            if method in self._holds:
-                await self._holds[method].wait()
-            handler = getattr(self, f"_do_{method}", None)
-            if handler is None:
-                raise Refusal(404, "Not Found")
-            result = await handler(params)
-        except Refusal as refusal:
-            await self._notify()
-            body: dict[str, object] = {
-                "ok": False,
-                "error_code": refusal.status,
-                "description": refusal.description,
-            }
-            if refusal.retry_after is not None:
-                body["parameters"] = {"retry_after": refusal.retry_after}
-            return web.json_response(body, status=refusal.status)
-        await self._notify()
-        return web.json_response({"ok": True, "result": result})
+                raise Refused(401, "Unauthorized")
+            self.calls.append(call)
+            await self.tell()
+            result = await self._with_faults(call, request)
+        except Refused as refused:
+            call.status = refused.status
+            body = {"ok": False, "error_code": refused.status, "description": str(refused)}
+            if refused.parameters:
+                body["parameters"] = refused.parameters
+        else:
+            call.status = 200
+            body = {"ok": True, "result": result}
+        await self.tell()
+        return web.json_response(body, status=call.status)
 
-    async def _do_getme(self, params: Params) -> object:
-        return {**BOT, "can_read_all_group_messages": not self.privacy}
+    async def _with_faults(self, call: Call, request: web.Request) -> object:
+        fault = self._next_fault(call)
+        if fault is None:
+            return await self._carry_out(call)
+        if fault.gate is not None:
+            await fault.gate.wait()
+        if fault.status == 200:
+            return await self._carry_out(call)
+        if fault.after:
+            await self._carry_out(call)
+            await self.tell()
+        if fault.drop:
+            assert request.transport is not None
+            request.transport.abort()
+        parameters = {"retry_after": fault.retry_after} if fault.retry_after is not None else {}
+        raise Refused(fault.status, fault.description, **parameters)
 
-    async def _do_getwebhookinfo(self, params: Params) -> object:
-        return {"url": self.webhook, "has_custom_certificate": False, "pending_update_count": len(self._updates)}
+    def _next_fault(self, call: Call) -> Fault | None:
+        for fault in self.faults[call.method]:
+            if fault.times > 0 and fault.chat in (None, call.params.get("chat_id")):
+                fault.times -= 1
+                return fault
+        return None
 
-    async def _do_deletewebhook(self, params: Params) -> object:
-        self.webhook = ""
-        return True
+    async def _carry_out(self, call: Call) -> object:
+        if call.method.lower() == "getupdates":
+            return await self._get_updates(call.params)
+        known = {
+            "getMe": lambda _: self.me,
+            "getWebhookInfo": self._get_webhook_info,
+            "deleteWebhook": self._delete_webhook,
+            "setMyCommands": self._set_my_commands,
+            "sendMessage": self._send_message,
+            "editMessageText": self._edit_message_text,
+            "editMessageReplyMarkup": self._edit_reply_markup,
+            "deleteMessage": self._delete_message,
+            "sendChatAction": self._send_chat_action,
+            "answerCallbackQuery": self._answer_callback_query,
+            "sendDocument": self._send_document,
+            "getFile": self._get_file,
+            **({"sendMessageDraft": self._send_message_draft} if self.drafts else {}),
+        }
+        if call.method not in known:
+            raise Refused(404, "Not Found: method not found")
+        return known[call.method](call.params)
 
-    async def _do_setmycommands(self, params: Params) -> object:
-        return True
+    async def _file(self, request: web.Request) -> web.Response:
+        if self.file_gate is not None:
+            await self.file_gate.wait()
+        data = self.files.get(request.match_info["path"].removeprefix("f/"))
+        if data is None or request.match_info["token"] != self.token:
+            return web.json_response({"ok": False, "error_code": 404, "description": "Not Found"}, status=404)
+        return web.Response(body=data)
 
-    async def _do_answercallbackquery(self, params: Params) -> object:
-        return True
+    # Methods
 
-    async def _do_sendchataction(self, params: Params) -> object:
-        self._place(params)
-        return True
-
-    async def _do_getupdates(self, params: Params) -> object:
+    async def _get_updates(self, params: Json) -> list[Json]:
+        """The newer of two polls ends the older one, as the real server does."""
         if self.webhook:
-            raise Refusal(
-                409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first"
+            raise Refused(
+                409,
+                "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete "
+                "the webhook first",
             )
-        if self._polls:
-            raise Refusal(
+        if self._poll is not None:
+            self._poll.set()
+        mine = self._poll = asyncio.Event()
+        self.polls += 1
+        offset = params.get("offset", 0)
+        self.updates = [update for update in self.updates if update["update_id"] >= offset]
+        try:
+            async with asyncio.timeout(params.get("timeout", 0)), self.changed:
+                await self.changed.wait_for(lambda: bool(self.updates) or mine.is_set())
+        except TimeoutError:
+            pass
+        if mine.is_set():
+            raise Refused(
                 409,
                 "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
             )
-        offset = _int(params.get("offset", 0))
-        self._updates = [update for update in self._updates if _int(update["update_id"]) >= offset]
-        self._polls += 1
-        try:
-            async with asyncio.timeout(_int(params.get("timeout", 0))), self._changed:
-                await self._changed.wait_for(lambda: bool(self._updates))
-        except TimeoutError:
-            pass
-        finally:
-            self._polls -= 1
-        return self._updates[: _int(params.get("limit", 100))]
+        self._poll = None
+        return self.updates[: params.get("limit", 100)]
 
-    async def _do_sendmessage(self, params: Params) -> object:
-        chat_id, thread_id = self._place(params)
-        text, entities = self._text(params)
-        return self._show(
-            ShownMessage(chat_id, 0, text, entities, params.get("reply_markup"), thread_id, _reply_to(params))
-        )
+    def _get_webhook_info(self, _: Json) -> Json:
+        return {"url": self.webhook, "has_custom_certificate": False, "pending_update_count": len(self.updates)}
 
-    async def _do_senddocument(self, params: Params) -> object:
-        chat_id, thread_id = self._place(params)
-        name = str(params.get("document.name", "file"))
-        data = params.get("document", b"")
-        shown = ShownMessage(
-            chat_id, 0, str(params.get("caption", "")), [], None, thread_id, _reply_to(params), name
-        )
-        shown.file_data = data if isinstance(data, bytes) else b""
-        return self._show(shown)
-
-    async def _do_editmessagetext(self, params: Params) -> object:
-        self._place(params)
-        shown = self._existing(params)
-        text, entities = self._text(params)
-        markup = params.get("reply_markup")
-        if (text, entities, markup) == (shown.text, shown.entities, shown.reply_markup):
-            raise Refusal(
-                400,
-                "Bad Request: message is not modified: specified new message content and reply markup are exactly the same",
-            )
-        shown.text, shown.entities, shown.reply_markup = text, entities, markup
-        shown.edits += 1
-        return self._message(shown)
-
-    async def _do_editmessagereplymarkup(self, params: Params) -> object:
-        shown = self._existing(params)
-        if shown.reply_markup == params.get("reply_markup"):
-            raise Refusal(400, "Bad Request: message is not modified")
-        shown.reply_markup = params.get("reply_markup")
-        return self._message(shown)
-
-    async def _do_deletemessage(self, params: Params) -> object:
-        shown = self._existing(params)
-        del self._shown[shown.chat_id, shown.message_id]
+    def _delete_webhook(self, _: Json) -> bool:
+        self.webhook = ""
         return True
 
-    async def _do_getfile(self, params: Params) -> object:
-        file_id = str(params["file_id"])
-        if file_id not in self._files:
-            raise Refusal(400, "Bad Request: invalid file_id")
-        return {
-            "file_id": file_id,
-            "file_unique_id": file_id,
-            "file_size": len(self._files[file_id]),
-            "file_path": file_id,
-        }
+    def _set_my_commands(self, params: Json) -> bool:
+        self.commands = params["commands"]
+        return True
 
-    async def _file(self, request: web.Request) -> web.Response:
-        if "getfile.data" in self._holds:
-            await self._holds["getfile.data"].wait()
-        return web.Response(body=self._files[request.match_info["path"]])
+    def _chat(self, params: Json, *, counts: bool = False) -> Json:
+        """The chat that a call is for, if it may be written to now."""
+        chat_id = int(params["chat_id"])
+        if chat_id in self.chats.moved:
+            raise Refused(
+                400,
+                "Bad Request: group chat was upgraded to a supergroup chat",
+                migrate_to_chat_id=self.chats.moved[chat_id],
+            )
+        if chat_id in self.chats.gone:
+            raise Refused(403, self.chats.gone[chat_id])
+        if chat_id not in self.chats.kinds:
+            raise bad("chat not found")
+        if params.get("message_thread_id") in self.chats.topics_gone:
+            raise bad("message thread not found")
+        chat = self.chats.kinds[chat_id]
+        if counts and self.limits:
+            self._count(chat)
+        return chat
 
-    def _place(self, params: Params) -> tuple[int, int | None]:
-        chat_id = _int(params["chat_id"])
-        if chat_id in self.gone_chats:
-            raise Refusal(403, "Forbidden: bot was blocked by the user")
-        thread = params.get("message_thread_id")
-        if thread == 1:
-            raise Refusal(400, "Bad Request: message thread not found")
-        if chat_id in self.flood:
-            limit, seconds = self.flood[chat_id]
-            now = asyncio.get_running_loop().time()
-            recent = [
-                call
-                for call in self.calls[:-1]
-                if call.method in ("sendmessage", "editmessagetext")
-                and call.params.get("chat_id") == chat_id
-                and call.at > now - seconds
-            ]
-            if len(recent) >= limit:
-                raise Refusal(429, f"Too Many Requests: retry after {int(seconds) or 1}", int(seconds) or 1)
-        return chat_id, None if thread is None else _int(thread)
+    def _count(self, chat: Json) -> None:
+        now = asyncio.get_running_loop().time()
+        for key, most, seconds in ((chat["id"], 20, 60.0), (0, 30, 1.0)):
+            if key == chat["id"] and chat["type"] == "private":
+                continue
+            times = self._sent[key]
+            while times and times[0] <= now - seconds:
+                times.popleft()
+            if len(times) >= most:
+                raise Refused(429, "Too Many Requests", retry_after=max(1, round(times[0] + seconds - now)))
+            times.append(now)
 
-    def _text(self, params: Params) -> tuple[str, list[dict[str, object]]]:
-        text = str(params.get("text", ""))
-        if params.get("parse_mode"):
-            raise Refusal(400, "Bad Request: can't parse entities: this server takes entities only")
-        entities = params.get("entities") or []
-        assert isinstance(entities, list)
-        if (problem := text_problem(text, entities)) is not None:
-            raise Refusal(400, problem)
+    def _checked_text(self, params: Json, *, empty: bool = False) -> tuple[str, list[Json]]:
+        text, entities = params.get("text", ""), params.get("entities", [])
+        wrong = refusal(text, entities, empty=empty)
+        if wrong is None and "parse_mode" in params:
+            wrong = parse_mode_refusal(text, params["parse_mode"])
+        if wrong is not None:
+            raise Refused(400, wrong)
+        for row in params.get("reply_markup", {}).get("inline_keyboard", []):
+            for button in row:
+                if not 1 <= len(button["callback_data"].encode()) <= 64:
+                    raise bad("BUTTON_DATA_INVALID")
         return text, entities
 
-    def _existing(self, params: Params) -> ShownMessage:
-        shown = self._shown.get((_int(params["chat_id"]), _int(params["message_id"])))
-        if shown is None or not shown.from_bot:
-            raise Refusal(400, "Bad Request: message to edit not found")
-        return shown
+    def _new_message(self, params: Json, content: Json) -> Json:
+        chat = self._chat(params, counts=True)
+        thread = params.get("message_thread_id")
+        if thread == 1:
+            raise bad("message thread not found")
+        reply = params.get("reply_parameters")
+        if reply and reply["message_id"] not in self.chats.messages[chat["id"]]:
+            if not reply.get("allow_sending_without_reply"):
+                raise bad("message to be replied not found")
+            reply = None
+        extra = {"reply_to": reply["message_id"]} if reply else {}
+        if thread is not None:
+            extra |= {"message_thread_id": thread, "is_topic_message": True}
+        if "reply_markup" in params:
+            extra["reply_markup"] = params["reply_markup"]
+        self.chats.drafts.pop(chat["id"], None)
+        return self.chats.add(chat, {"from": self.me, **content, **extra})
 
-    def _show(self, shown: ShownMessage) -> object:
-        shown.message_id = self._take_message_id(shown.chat_id)
-        self._shown[shown.chat_id, shown.message_id] = shown
-        return self._message(shown)
+    def _send_message(self, params: Json) -> Json:
+        text, entities = self._checked_text(params)
+        return self._new_message(params, {"text": text, "entities": entities})
 
-    def _message(self, shown: ShownMessage) -> object:
-        kind = "private" if shown.chat_id > 0 else "supergroup"
-        return {
-            "message_id": shown.message_id,
-            "date": int(time.time()),
-            "chat": self._chat(shown.chat_id, kind),
-            "from": BOT,
-            "text": shown.text,
-        }
+    def _send_document(self, params: Json) -> Json:
+        data, name = params["document"]
+        document = {"file_id": "d", "file_unique_id": "d", "file_name": name, "file_size": len(data)}
+        message = self._new_message(params, {"document": document})
+        self.files[f"sent/{message['message_id']}"] = data
+        return message
 
-    def _take_message_id(self, chat_id: int) -> int:
-        self._next_message[chat_id] += 1
-        return self._next_message[chat_id]
+    def _own(self, params: Json, missing: str) -> Json:
+        chat = self._chat(params, counts=True)
+        message = self.chats.messages[chat["id"]].get(int(params["message_id"]))
+        if message is None:
+            raise bad(missing)
+        if message["from"]["id"] != BOT_ID:
+            raise bad("message can't be edited")
+        return message
 
-    @staticmethod
-    def _chat(chat_id: int, kind: str) -> dict[str, object]:
-        return {
-            "id": chat_id,
-            "type": kind,
-            **({"first_name": "Ann"} if kind == "private" else {"title": "Group"}),
-        }
+    def _edit_message_text(self, params: Json) -> Json:
+        text, entities = self._checked_text(params)
+        message = self._own(params, "message to edit not found")
+        new = {"text": text, "entities": entities}
+        if "reply_markup" in params:
+            new["reply_markup"] = params["reply_markup"]
+        if new == {key: message[key] for key in ("text", "entities", "reply_markup") if key in message}:
+            raise bad(
+                "message is not modified: specified new message content and reply markup are exactly the same "
+                "as a current content and reply markup of the message"
+            )
+        message.pop("reply_markup", None)
+        message.update(new, edit_date=message["date"] + 1)
+        return message
 
-    async def _control_say(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        return web.json_response({"update_id": self.say(**body)})
+    def _edit_reply_markup(self, params: Json) -> Json:
+        message = self._own(params, "message to edit not found")
+        if params.get("reply_markup") == message.get("reply_markup"):
+            raise bad("message is not modified")
+        message.pop("reply_markup", None)
+        return message
 
-    async def _control_messages(self, request: web.Request) -> web.Response:
-        shown = [
-            {"chat_id": item.chat_id, "message_id": item.message_id, "text": item.text, "edits": item.edits}
-            for item in self._shown.values()
-            if item.from_bot
-        ]
-        return web.json_response(shown)
+    def _delete_message(self, params: Json) -> bool:
+        message = self._own(params, "message to delete not found")
+        del self.chats.messages[message["chat"]["id"]][message["message_id"]]
+        return True
+
+    def _send_chat_action(self, params: Json) -> bool:
+        self._chat(params)
+        return True
+
+    def _send_message_draft(self, params: Json) -> bool:
+        text, _ = self._checked_text(params, empty=True)
+        chat = self._chat(params)
+        if chat["type"] != "private":
+            raise bad("TEXTDRAFT_PEER_INVALID")
+        if not params.get("draft_id"):
+            raise bad("draft_id must be non-zero")
+        self.chats.drafts[chat["id"]][params["draft_id"]] = text
+        return True
+
+    def _answer_callback_query(self, params: Json) -> bool:
+        self.answered.append(params)
+        return True
+
+    def _get_file(self, params: Json) -> Json:
+        if params["file_id"] not in self.files:
+            raise bad("invalid file_id")
+        size = len(self.files[params["file_id"]])
+        path = f"f/{params['file_id']}"
+        return {"file_id": params["file_id"], "file_unique_id": "u", "file_size": size, "file_path": path}
 
 
-def _decoded(key: str, value: str) -> object:
-    if key in ("text", "caption"):
+async def _params(request: web.Request) -> Json:
+    """The parameters of a call: each a JSON value, or a text that is none; files as (bytes, name)."""
+    params: Json = dict(request.query)
+    if request.can_read_body:
+        for key, value in (await request.post()).items():
+            params[key] = (value.file.read(), value.filename) if isinstance(value, web.FileField) else value
+    return {key: _value(key, value) for key, value in params.items()}
+
+
+def _value(key: str, value: object) -> object:
+    if not isinstance(value, str) or key in ("text", "caption", "url", "file_id", "callback_query_id"):
         return value
     try:
-        return json.loads(value) if value[:1] in "[{" or value.lstrip("-").isdigit() else value
+        return json.loads(value)
     except ValueError:
         return value
 
 
-def _int(value: object) -> int:
-    assert isinstance(value, int | str)
-    return int(value)
+@dataclass
+class Control:
+    """The server, driven by another process. The bodies are JSON; each answer is, too."""
+
+    server: TelegramServer
+    people: dict[int, Json] = field(default_factory=dict)
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_post("/control/say", self.say)
+        app.router.add_post("/control/press", self.press)
+        app.router.add_post("/control/fail", self.fail)
+        app.router.add_get("/control/messages", self.messages)
+        app.router.add_get("/control/calls", self.calls)
+        app.router.add_get("/control/updates", self.updates)
+
+    async def say(self, request: web.Request) -> web.Response:
+        """{chat_id, text, user_id?, name?, update_id?, …fields of the message}: a negative chat id is a group."""
+        body = await request.json()
+        chat_id, text = body.pop("chat_id"), body.pop("text")
+        user = person(body.pop("user_id", abs(chat_id)), body.pop("name", "Ann"))
+        chat = private(chat_id) if chat_id > 0 else group(chat_id)
+        return web.json_response(await self.server.say(chat, user, text, **body))
+
+    async def press(self, request: web.Request) -> web.Response:
+        """{chat_id, message_id, user_id?}"""
+        body = await request.json()
+        message = self.server.chats.messages[body["chat_id"]][body["message_id"]]
+        return web.json_response(
+            await self.server.press(message, person(body.get("user_id", abs(body["chat_id"]))))
+        )
+
+    async def fail(self, request: web.Request) -> web.Response:
+        """{method, status?, description?, retry_after?, times?, after?, drop?}"""
+        body = await request.json()
+        self.server.fail(body.pop("method"), **body)
+        return web.json_response({})
+
+    async def messages(self, _: web.Request) -> web.Response:
+        """{chat id: [message, …]}: all that is there now, people's and ours, in order."""
+        chats = self.server.chats.messages
+        return web.json_response({str(chat): list(each.values()) for chat, each in chats.items()})
+
+    async def calls(self, _: web.Request) -> web.Response:
+        calls = self.server.calls
+        return web.json_response([{"method": call.method, "status": call.status, "at": call.at} for call in calls])
+
+    async def updates(self, _: web.Request) -> web.Response:
+        """What is not confirmed yet."""
+        return web.json_response(self.server.updates)
 
 
-def _reply_to(params: Params) -> int | None:
-    reply = params.get("reply_parameters")
-    return _int(reply["message_id"]) if isinstance(reply, dict) else None
-
-
-async def _serve(port: int, token: str) -> None:
-    async with TelegramServer(token, port) as server:
-        print(server.base_url, flush=True)  # noqa: T201
-        await asyncio.Event().wait()
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="A small Telegram Bot API on 127.0.0.1.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--token", default=TOKEN)
+    parser.add_argument("--no-drafts", action="store_true")
+    options = parser.parse_args()
+    server = TelegramServer(token=options.token, drafts=not options.no_drafts)
+    await server.serve(options.port, control=True)
+    sys.stdout.write(f"{server.base_url}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--token", default=TOKEN)
-    arguments = parser.parse_args()
-    asyncio.run(_serve(arguments.port, arguments.token))
+    asyncio.run(main())
