@@ -168,7 +168,10 @@ async def test_check_names_what_is_wrong_with_a_provider(tmp_path: Path, kind: s
             assert "Traceback" not in done.stderr
             return done.returncode, done.stdout
 
-        assert await check("the-right-key", "good") == (0, "ok    console: piped, without colour\nok    provider p (model good)\n")
+        assert await check("the-right-key", "good") == (
+            0,
+            "ok    console: piped, without colour\nok    provider p (model good)\n",
+        )
         code, said = await check("the-wrong-key", "good")
         assert code == 1
         assert "providers.p.api_key" in said
