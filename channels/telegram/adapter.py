@@ -19,6 +19,7 @@ from channels.telegram.polling import Poller, PollPace
 from channels.telegram.reply import Pace, live_reply
 from channels.telegram.taking_in import IntakePace, TakingIn
 from channels.telegram.updates import CHANNEL, Identity
+from channels.telegram.webhook import Webhook, WebhookSettings, webhook_settings
 from channels.telegram.wire import Wire
 
 ALIASES = frozenset({"start", "stop"})
@@ -39,7 +40,7 @@ class Paces:
 
 
 class TelegramChannel:
-    """One Telegram bot, by long polling. Implements channels.base.Channel."""
+    """One Telegram bot, by long polling or by webhook. Implements channels.base.Channel."""
 
     def __init__(
         self, settings: TelegramSettings, *, data_dir: Path | None = None, paces: Paces | None = None
@@ -56,10 +57,11 @@ class TelegramChannel:
 
     async def start(self, commands: Sequence[CommandInfo]) -> None:
         """Learns who we are and sets the command menu. Raises ChannelSetupError."""
+        webhook = self._webhook()
         wire = self._wire()
         connected = False
         try:
-            user = await connect(wire, self._paces.start_delays)
+            user = await connect(wire, self._paces.start_delays, polling=webhook is None)
             await set_menu(wire, commands)
             connected = True
         finally:
@@ -79,7 +81,12 @@ class TelegramChannel:
             trigger=self._settings.group_trigger,
             pace=self._paces.intake,
         )
-        await Poller(started.wire, taking_in.update, self._paces.poll).run()
+        webhook = self._webhook()
+        if webhook is None:
+            await Poller(started.wire, taking_in.update, self._paces.poll).run()
+        else:
+            token = self._settings.token.get_secret_value()
+            await Webhook(started.wire, taking_in.update, webhook, token).run()
 
     def reply(self, context: ReplyContext) -> AbstractAsyncContextManager[ReplyStream]:
         return live_reply(self._ready().wire, self._paces.reply, context)
@@ -90,14 +97,16 @@ class TelegramChannel:
 
     async def check(self) -> Sequence[Finding]:
         try:
+            webhook = self._webhook()
             wire = self._wire()
         except ChannelSetupError as error:
-            return [Finding(False, "bot token", str(error))]
+            return [Finding(False, "telegram", str(error))]
         try:
             return await findings(
                 wire,
                 nobody_allowed=not self._settings.allow and not self._settings.admins,
                 wants_all=self._settings.group_trigger == "all",
+                webhook_url=webhook.url if webhook is not None else None,
             )
         finally:
             await wire.aclose()
@@ -106,6 +115,10 @@ class TelegramChannel:
         if self._started is not None:
             await self._started.wire.aclose()
             self._started = None
+
+    def _webhook(self) -> WebhookSettings | None:
+        """None where we poll. Raises ChannelSetupError."""
+        return webhook_settings(self._settings.webhook) if self._settings.mode == "webhook" else None
 
     def _wire(self) -> Wire:
         """Raises ChannelSetupError for a token that can't be one."""

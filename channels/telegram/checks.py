@@ -18,8 +18,9 @@ START_DELAYS = (1.0, 3.0)
 log = structlog.get_logger()
 
 
-async def connect(wire: Wire, delays: Sequence[float] = START_DELAYS) -> User:
-    """Who we are. Raises ChannelSetupError: for a wrong token, a webhook, or no way to reach Telegram."""
+async def connect(wire: Wire, delays: Sequence[float] = START_DELAYS, *, polling: bool = True) -> User:
+    """Who we are. Raises ChannelSetupError: for a wrong token, no way to reach Telegram, or a webhook that would
+    keep us from polling."""
     for delay in (*delays, None):
         try:
             await wire.open()
@@ -30,7 +31,7 @@ async def connect(wire: Wire, delays: Sequence[float] = START_DELAYS) -> User:
             log.warning("telegram.unreachable", error=str(fault))
             await asyncio.sleep(max(delay, fault.after or 0.0))
         else:
-            if webhook.url:
+            if polling and webhook.url:
                 raise setup_error(TelegramFault("getWebhookInfo", FaultKind.WEBHOOK_SET))
             break
     return wire.bot.bot
@@ -45,8 +46,10 @@ async def set_menu(wire: Wire, commands: Sequence[CommandInfo]) -> None:
         log.warning("telegram.menu_not_set", error=str(fault))
 
 
-async def findings(wire: Wire, *, nobody_allowed: bool, wants_all: bool) -> Sequence[Finding]:
-    """Every line of the check."""
+async def findings(
+    wire: Wire, *, nobody_allowed: bool, wants_all: bool, webhook_url: str | None = None
+) -> Sequence[Finding]:
+    """Every line of the check. `webhook_url` is where Telegram should call us; None: we poll."""
     try:
         await wire.open()
     except TelegramFault as fault:
@@ -54,7 +57,7 @@ async def findings(wire: Wire, *, nobody_allowed: bool, wants_all: bool) -> Sequ
     me = wire.bot.bot
     found = [Finding(True, f"bot token: @{me.username} ({me.full_name})")]
     try:
-        found.append(_webhook(await wire.ask("getWebhookInfo", wire.bot.get_webhook_info)))
+        found.append(_webhook(await wire.ask("getWebhookInfo", wire.bot.get_webhook_info), webhook_url))
     except TelegramFault as fault:
         found.append(Finding(False, "webhook", str(setup_error(fault))))
     found.append(_privacy(me, wants_all=wants_all))
@@ -66,18 +69,20 @@ async def findings(wire: Wire, *, nobody_allowed: bool, wants_all: bool) -> Sequ
                 "`steadybot allow telegram CODE` lets them in",
             )
         )
-    found.append(
-        Finding(
-            True, "second poller: not looked for, since a look would disturb a bot that runs; the log tells of one"
-        )
-    )
+    if webhook_url is None:
+        what = "second poller: not looked for, since a look would disturb a bot that runs; the log tells of one"
+        found.append(Finding(True, what))
     return found
 
 
-def _webhook(webhook: WebhookInfo) -> Finding:
-    if not webhook.url:
-        return Finding(True, "webhook: none is set, polling will work")
-    return Finding(False, "webhook", str(setup_error(TelegramFault("getWebhookInfo", FaultKind.WEBHOOK_SET))))
+def _webhook(webhook: WebhookInfo, wanted: str | None) -> Finding:
+    if wanted is None:
+        if not webhook.url:
+            return Finding(True, "webhook: none is set, polling will work")
+        return Finding(False, "webhook", str(setup_error(TelegramFault("getWebhookInfo", FaultKind.WEBHOOK_SET))))
+    if webhook.url == wanted and webhook.last_error_message:
+        return Finding(False, "webhook", f"Telegram's last call of {wanted} failed: {webhook.last_error_message}")
+    return Finding(True, f"webhook: {wanted}" + ("" if webhook.url == wanted else " (is set when the bot starts)"))
 
 
 def _privacy(me: User, *, wants_all: bool) -> Finding:

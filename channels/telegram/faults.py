@@ -136,8 +136,8 @@ def fault_of(method: str, error: TelegramError) -> TelegramFault:
             webhook = "webhook" in error.message.lower()
             return TelegramFault(method, FaultKind.WEBHOOK_SET if webhook else FaultKind.POLLED_ELSEWHERE)
         case InvalidToken() | EndPointNotFound():
-            # Telegram answers 404 "Not Found" for a malformed token, too; at the start every 404 is one.
-            missing = method != "getMe" and "not found" in error.message.lower()
+            # A malformed token is "Not Found" as well; where one can be meant, both are told as the token's.
+            missing = "not found" in error.message.lower()
             return TelegramFault(method, FaultKind.NO_METHOD if missing else FaultKind.TOKEN)
         case NetworkError():
             return _network(method, error)

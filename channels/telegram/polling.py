@@ -131,7 +131,7 @@ class Poller:
             log.warning("telegram.conflict", times=self._conflicts)
             if self._conflicts >= CONFLICTS:
                 raise setup_error(fault)
-        elif fault.kind is FaultKind.TIMED_OUT:
+        elif fault.kind is FaultKind.TIMED_OUT and fault.uncertain:
             log.warning("telegram.poll_hung", error=str(fault))
         elif not self._failures:
             log.warning("telegram.unreachable", error=str(fault))

@@ -27,7 +27,6 @@ CHANNEL = "telegram"
 QUOTE_LENGTH = 1_500  # characters of a message that is answered
 
 _COMMAND = re.compile(r"/([A-Za-z0-9_]+)(?:@(\w+))?")
-_SERVICE = 777000  # Telegram itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def hear(
 ) -> Heard | None:
     """None for what no person wrote, and for what has nothing in it for us (service messages)."""
     user = message.from_user
-    if user is None or user.is_bot or user.id in (me.user_id, _SERVICE) or message.is_automatic_forward:
+    if user is None or user.is_bot or user.id == me.user_id or message.is_automatic_forward:
         return None
     place = place_of(message, home)
     text = _text_with_links(message)

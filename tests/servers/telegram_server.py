@@ -259,6 +259,7 @@ class TelegramServer:
         known = {
             "getMe": lambda _: self.me,
             "getWebhookInfo": self._get_webhook_info,
+            "setWebhook": self._set_webhook,
             "deleteWebhook": self._delete_webhook,
             "setMyCommands": self._set_my_commands,
             "sendMessage": self._send_message,
@@ -314,6 +315,12 @@ class TelegramServer:
 
     def _get_webhook_info(self, _: Json) -> Json:
         return {"url": self.webhook, "has_custom_certificate": False, "pending_update_count": len(self.updates)}
+
+    def _set_webhook(self, params: Json) -> bool:
+        if not params["url"].startswith("https://"):
+            raise bad("bad webhook: An HTTPS URL must be provided for webhook")
+        self.webhook = params["url"]
+        return True
 
     def _delete_webhook(self, _: Json) -> bool:
         self.webhook = ""

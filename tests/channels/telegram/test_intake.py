@@ -19,6 +19,7 @@ async def test_a_private_message_reaches_the_bridge_with_its_keys(rig: Rig) -> N
     assert inbound.message_ref == str(said["message_id"])
     assert inbound.event_keys == (f"telegram:{BOT_ID}:1001", f"telegram:{BOT_ID}:7:{said['message_id']}")
     await rig.confirmed()
+    assert rig.server.called("getUpdates")[0].params["allowed_updates"] == ["message", "callback_query"]
 
 
 async def test_an_update_is_confirmed_only_after_it_is_stored(rig: Rig) -> None:
@@ -88,6 +89,7 @@ async def test_ids_that_start_anew_lower_are_still_received(server: TelegramServ
     async with running(server, paces=slow_polls(poll=1.0)) as rig:
         await server.say(DIRECT, ANN, "one")
         await rig.intake.hear()
+        await rig.confirmed()
         await server.wait_for(lambda: "offset" not in server.called("getUpdates")[-1].params)
         await server.update(5, message=server.chats.add(DIRECT, {"from": ANN, "text": "two"}))
         assert [inbound.text for inbound in await rig.intake.hear(2)] == ["one", "two"]
@@ -158,10 +160,11 @@ async def test_topics_of_a_forum_are_places_of_their_own(rig: Rig) -> None:
     await rig.server.say(FORUM, ANN, "not for us", **topic)
     await rig.server.say(FORUM, ANN, f"@{USERNAME} in the topic", **topic)
     await rig.server.say(FORUM, ANN, f"@{USERNAME} in general")
-    first, second = await rig.intake.hear(2)
-    assert first.place == Place("telegram", "-1002", "55", "group")
-    assert first.quoted is None
-    assert second.place == Place("telegram", "-1002", "1", "group")
+    await rig.confirmed()
+    assert {inbound.text: (inbound.place, inbound.quoted) for inbound in rig.intake.inbound} == {
+        "in the topic": (Place("telegram", "-1002", "55", "group"), None),
+        "in general": (Place("telegram", "-1002", "1", "group"), None),
+    }
 
 
 async def test_a_chain_of_replies_outside_of_a_forum_is_no_topic(rig: Rig) -> None:
@@ -173,8 +176,8 @@ async def test_a_chain_of_replies_outside_of_a_forum_is_no_topic(rig: Rig) -> No
     "message",
     [
         {"from": person(9, is_bot=True), "text": f"@{USERNAME} hi"},
-        {"from": person(BOT_ID, is_bot=True), "text": f"@{USERNAME} hi"},
-        {"from": person(777000), "text": f"@{USERNAME} hi", "is_automatic_forward": True},
+        {"from": person(BOT_ID), "text": f"@{USERNAME} hi"},
+        {"from": person(5), "text": f"@{USERNAME} hi", "is_automatic_forward": True},
         {"from": ANN, "new_chat_title": "New"},
         {"from": ANN, "left_chat_member": ANN},
     ],

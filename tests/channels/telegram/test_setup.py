@@ -85,6 +85,20 @@ async def test_a_single_conflict_after_a_restart_is_lived_through(server: Telegr
         await rig.intake.hear()
 
 
+async def test_conflicts_far_from_each_other_do_not_add_up(server: TelegramServer) -> None:
+    async with running(server) as rig:
+        for number in range(1, 5):
+            server.fail("getUpdates", status=409, description="Conflict: terminated by other getUpdates", times=2)
+            await server.say(DIRECT, ANN, f"hi {number}")
+            await rig.intake.hear(number)
+            await rig.confirmed()
+
+
+async def test_a_malformed_token_that_telegram_knows_no_method_for_is_named(server: TelegramServer) -> None:
+    server.fail("getMe", status=404, description="Not Found")
+    assert "channels.telegram.token" in await failing_start(server)
+
+
 @pytest.mark.parametrize(
     ("status", "description", "words"),
     [(401, "Unauthorized", "token"), (409, "Conflict: can't use getUpdates while webhook is active", "webhook")],
