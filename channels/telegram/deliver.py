@@ -14,6 +14,7 @@ import structlog
 from channels.base import OutFile, Outgoing
 from channels.telegram.faults import FaultKind, TelegramFault, delivery_error
 from channels.telegram.live import Body
+from channels.telegram.offload import by_size
 from channels.telegram.posting import change, post, remove, send_file
 from channels.telegram.render import render
 from channels.telegram.rich_text import RichText
@@ -84,7 +85,7 @@ class _Delivery:
 
     async def run(self) -> tuple[str, ...]:
         outgoing = self._outgoing
-        parts = split(render(outgoing.text))
+        parts = await by_size(outgoing.text, lambda: split(render(outgoing.text)))
         if not parts and not outgoing.files:
             parts = [RichText(NO_TEXT)]
         for part in parts:

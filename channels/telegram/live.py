@@ -14,6 +14,7 @@ TOOL_LINE_LENGTH = 120
 STATUS_LENGTH = 200
 NOTES_ROOM = 1_000  # units of a message kept for tool lines and status
 LIVE_MESSAGES = 5  # a longer text is shown whole when it is ready
+MOST_LIVE = 2 * LIVE_MESSAGES * LIMIT  # characters with their markup
 WORKING = "…"
 
 _MARKS = {"running": "⏳", "done": "✓", "failed": "✗"}
@@ -39,7 +40,8 @@ def cancelled_request(data: str) -> str | None:
 
 
 def parts_so_far(text: str, *, as_plain: bool = False) -> list[RichText]:
-    """The text in messages that leave room for the notes."""
+    """The text in messages that leave room for the notes; of a very long one, what can be shown live at most."""
+    text = text[:MOST_LIVE]
     return split(plain(text) if as_plain else render(text), LIMIT - NOTES_ROOM)
 
 

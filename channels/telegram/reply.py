@@ -22,6 +22,7 @@ from bridge.errors import StoreError
 from channels.base import ReplyContext, Snapshot
 from channels.telegram.faults import FaultKind, TelegramFault
 from channels.telegram.live import Body, look_of, panel_of, parts_so_far
+from channels.telegram.offload import by_size
 from channels.telegram.posting import change, draft, post, remove
 from channels.telegram.rich_text import RichText
 from channels.telegram.wire import Wire, thread_to_type
@@ -190,7 +191,8 @@ class LiveReply:
 
     async def _show_edited(self, snapshot: Snapshot) -> None:
         """One message for each part of the text; the last one has the tool lines and the button."""
-        bodies = look_of(snapshot, self._context.request_id, as_plain=self._plain)
+        look = partial(look_of, snapshot, self._context.request_id, as_plain=self._plain)
+        bodies = await by_size(snapshot.text, look)
         for number, body in enumerate(bodies):
             known = number < len(self._posted)
             if known and self._shown[number] == body:
@@ -233,7 +235,7 @@ class LiveReply:
                 self._posted, self._shown = [], []
                 return
             self._shown[0] = panel
-        parts = parts_so_far(snapshot.text, as_plain=self._plain)
+        parts = await by_size(snapshot.text, partial(parts_so_far, snapshot.text, as_plain=self._plain))
         if parts:
             await self._draft(len(parts), parts[-1])
 

@@ -26,11 +26,17 @@ def split(rich: RichText, limit: int = LIMIT) -> list[RichText]:
     parts: list[RichText] = []
     start = 0
     while start < len(rich.text):
-        most = bisect_right(offsets, offsets[start] + limit) - 1
+        most = min(bisect_right(offsets, offsets[start] + limit) - 1, _most_by_spans(rich, start))
         end = len(rich.text) if most >= len(rich.text) else _end(rich, start, most)
         parts.append(_trimmed(rich.cut(start, end)))
         start = _next_start(rich.text, end)
-    return [_few(part) for part in parts if part.text.strip()]
+    return [part for part in parts if part.text.strip()]
+
+
+def _most_by_spans(rich: RichText, start: int) -> int:
+    """How far a part may reach so that all formatting in it is shown."""
+    starts = [span.start for span in rich.spans if span.end > start]
+    return max(starts[MOST_ENTITIES], start + 1) if len(starts) > MOST_ENTITIES else len(rich.text)
 
 
 def _end(rich: RichText, start: int, most: int) -> int:
@@ -72,7 +78,3 @@ def _next_start(text: str, end: int) -> int:
 
 def _trimmed(rich: RichText) -> RichText:
     return rich.cut(0, len(rich.text.rstrip()))
-
-
-def _few(rich: RichText) -> RichText:
-    return RichText(rich.text, rich.spans[:MOST_ENTITIES])

@@ -184,6 +184,14 @@ def test_a_link_is_not_cut_where_that_can_be_helped() -> None:
     assert linked == ["a link of several words"]
 
 
+def test_a_message_holds_no_more_formatting_than_telegram_shows() -> None:
+    rich = render("`a` " * 250)
+    parts = split(rich)
+    assert [len(part.spans) for part in parts] == [100, 100, 50]
+    for part in parts:
+        accepted(part)
+
+
 def test_blank_text_gives_no_part() -> None:
     assert split(render(" \n \n")) == []
     assert split(plain("\n")) == []

@@ -16,6 +16,7 @@ from channels.telegram.pace import Limits
 from tests.channels.telegram.conftest import FAST, HERE, THERE, Rig, opened
 from tests.servers.telegram_rules import units
 from tests.servers.telegram_server import DIRECT_ID, GROUP_ID, Json, TelegramServer
+from tests.waiting import until
 
 
 def button(message: Json) -> str | None:
@@ -33,6 +34,15 @@ def drafts(server: TelegramServer) -> list[str]:
 
 def shown_in_drafts(server: TelegramServer, wanted: str) -> bool:
     return any(wanted in text for text in drafts(server))
+
+
+def held(rig: Rig) -> bool:
+    assert rig.channel._started is not None
+    return rig.channel._started.wire.pacer.held(str(GROUP_ID)) > 0
+
+
+def is_typing() -> bool:
+    return any(task.get_name().startswith("telegram typing") for task in asyncio.all_tasks())
 
 
 @pytest.fixture
@@ -91,8 +101,10 @@ async def test_while_there_is_no_text_a_message_tells_what_is_done(quiet: Rig) -
 async def test_a_quick_answer_posts_nothing_of_its_own(server: TelegramServer) -> None:
     paces = replace(FAST, reply=replace(FAST.reply, patience=30.0))
     async with opened(server, paces=paces) as rig:
-        async with rig.channel.reply(rig.context(LiveView())) as stream:
-            await server.wait_for(lambda: server.called("sendChatAction"))
+        view = LiveView()
+        async with rig.channel.reply(rig.context(view)) as stream:
+            view.append("42")
+            await server.wait_for(lambda: len(server.called("sendChatAction")) >= 3)
             assert await stream.stop() == ()
         assert not server.called("sendMessage")
 
@@ -197,7 +209,8 @@ async def test_a_wait_is_obeyed_and_newer_text_replaces_older_in_the_meantime(qu
         await server.wait_for(lambda: texts(server) == ["one"])
         server.fail("editMessageText", status=429, description="Too Many Requests", retry_after=1)
         view.append(" two")
-        await server.wait_for(lambda: server.called("editMessageText"))
+        await until(lambda: held(quiet))
+        await asyncio.sleep(0.01)  # now it waits, with " two" in hand
         view.append(" three")
         await server.wait_for(lambda: texts(server) == ["one two three"])
         first, second = server.called("editMessageText")
@@ -300,8 +313,10 @@ async def test_typing_is_shown_at_once_and_until_text_is_seen(
     async with quiet.channel.reply(quiet.context(view, place)):
         await server.wait_for(lambda: len(server.called("sendChatAction")) >= 2)
         assert server.called("sendChatAction")[0].params.get("message_thread_id") == thread
+        assert is_typing()
         view.append("text")
         await server.wait_for(lambda: server.called("sendMessageDraft", ok=True) or "text" in texts(server, -1002))
+        await until(lambda: not is_typing())
 
 
 async def test_typing_that_hangs_delays_nothing(quiet: Rig) -> None:
@@ -409,6 +424,18 @@ async def test_a_panel_that_can_not_be_removed_takes_the_final_text(quiet: Rig) 
     assert len(posted) == 1
     await quiet.deliver("one", posted=posted)
     assert texts(server, DIRECT_ID) == ["one"]
+
+
+async def test_a_chat_that_must_be_left_alone_is_left_alone_at_the_end_too(quiet: Rig) -> None:
+    server, view = quiet.server, LiveView()
+    async with quiet.channel.reply(quiet.context(view)) as stream:
+        view.append("one")
+        await server.wait_for(lambda: drafts(server) == ["one"])
+        server.fail("sendMessageDraft", status=429, description="Too Many Requests", retry_after=600)
+        view.append(" two")
+        await server.wait_for(lambda: server.called("sendMessageDraft")[-1].status == 429)
+        assert len(await stream.stop()) == 1
+    assert not server.called("deleteMessage")
 
 
 # Pace
