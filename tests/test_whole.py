@@ -123,11 +123,11 @@ async def test_a_cancel_while_the_stream_is_stalled_closes_the_connection_and_th
     replies = [Reply(["As far ", "as I ", "know"], fault=Stall(after=5)), Reply("Here I am again.")]
     async with ModelServer(replies) as model, running(config(tmp_path, model, wire, telegram=telegram)):
         await ann_says(telegram, "tell me something long")
-        request = await asyncio.wait_for(model.arrived(1), 10)
-        await asyncio.wait_for(request.streaming.wait(), 10)
+        request = await asyncio.wait_for(model.arrived(1), 30)
+        await asyncio.wait_for(request.streaming.wait(), 30)
         await telegram.wait_for(lambda: telegram.chats.shown(ANN))
         await ann_says(telegram, "/cancel")
-        await asyncio.wait_for(request.closed.wait(), 5)
+        await asyncio.wait_for(request.closed.wait(), 20)
         await telegram.wait_for(lambda: "(Cancelled by user)" in texts(telegram, ANN))
         await ann_says(telegram, "and now?")
         await telegram.wait_for(lambda: "Here I am again." in texts(telegram, ANN))
@@ -141,13 +141,13 @@ async def test_the_slash_command_and_the_word_stop_an_answer_in_slack(tmp_path: 
         running(config(tmp_path, model, "anthropic", slack=slack)),
     ):
         await slack.say(f"<@{BOT_USER}> one", channel="C1")
-        request = await asyncio.wait_for(model.arrived(1), 10)
+        request = await asyncio.wait_for(model.arrived(1), 30)
         slack.slash("/cancel", channel="C1")
-        await asyncio.wait_for(request.closed.wait(), 5)
+        await asyncio.wait_for(request.closed.wait(), 20)
         await slack.say("two", channel="D1")
-        request = await asyncio.wait_for(model.arrived(2), 10)
+        request = await asyncio.wait_for(model.arrived(2), 30)
         await slack.say("cancel", channel="D1")
-        await asyncio.wait_for(request.closed.wait(), 5)
+        await asyncio.wait_for(request.closed.wait(), 20)
 
 
 async def test_the_button_stops_an_answer_in_telegram(tmp_path: Path, telegram: TelegramServer) -> None:
@@ -157,10 +157,10 @@ async def test_the_button_stops_an_answer_in_telegram(tmp_path: Path, telegram: 
         running(config(tmp_path, model, "openai", telegram=telegram)),
     ):
         await ann_says(telegram, "one")
-        request = await asyncio.wait_for(model.arrived(1), 10)
+        request = await asyncio.wait_for(model.arrived(1), 30)
         await telegram.wait_for(lambda: buttons(telegram))
         await telegram.press(buttons(telegram)[0], person(ANN))
-        await asyncio.wait_for(request.closed.wait(), 5)
+        await asyncio.wait_for(request.closed.wait(), 20)
         await telegram.wait_for(lambda: "(Cancelled by user)" in texts(telegram, ANN) and not buttons(telegram))
         assert telegram.answered
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], object], within: float = 20) -> None:
+async def until(condition: Callable[[], object], within: float = 30) -> None:
     """Lets the loop run until the condition holds; TimeoutError after `within` seconds."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110  # there is no event for "nothing is left to do"

@@ -117,7 +117,7 @@ class KeepingChannel:
         self.closed = True
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(condition)
 
     async def texts(self, count: int) -> list[str]:

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -71,6 +72,14 @@ class Bot:
         self._process.kill()
         await self._process.wait()
         await self._reading
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Whatever the test found: no bot is left behind."""
+        if self._process is not None and self._process.returncode is None:
+            await self.kill()
 
     async def stop(self) -> int:
         """SIGTERM, as a service manager sends it; the exit code."""
@@ -147,16 +156,17 @@ async def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path:
         text = text.replace(f"allow: [{PEOPLE[0]}]", f"allow: {list(PEOPLE)}")
         config_file = tmp_path / "config.yaml"
         config_file.write_text(f"log: {{level: info, format: json}}\n{text}", encoding="utf-8")
-        bot, town = Bot(config_file), Town(telegram, slack, dice)
-        talking = asyncio.create_task(town.talk())
-        for _ in range(KILLS):
+        town = Town(telegram, slack, dice)
+        async with Bot(config_file) as bot:
+            talking = asyncio.create_task(town.talk())
+            for _ in range(KILLS):
+                await bot.start()
+                await asyncio.sleep(dice.uniform(0.0, 1.0))
+                await bot.kill()
             await bot.start()
-            await asyncio.sleep(dice.uniform(0.0, 1.0))
-            await bot.kill()
-        await bot.start()
-        talking.cancel()
-        await wait_for_answers(town, 60)
-        assert await bot.stop() == 0
+            talking.cancel()
+            await wait_for_answers(town, 60)
+            assert await bot.stop() == 0
         shown = town.shown()
 
     rows = list(stored(tmp_path / "data" / "steadybot.sqlite3"))
@@ -178,15 +188,15 @@ async def test_a_kill_between_accept_and_answer_loses_no_message(tmp_path: Path)
         config_file = tmp_path / "config.yaml"
         text = config(tmp_path / "data", model, "openai", telegram=telegram)
         config_file.write_text(f"log: {{level: info, format: json}}\n{text}", encoding="utf-8")
-        bot = Bot(config_file)
-        await bot.start()
-        await telegram.say(private(PEOPLE[0]), person(PEOPLE[0]), "are you there?")
-        await asyncio.wait_for(model.arrived(1), 20)
-        await bot.kill()
-        assert [origin for _, origin, _ in stored(tmp_path / "data" / "steadybot.sqlite3")] == ["user"]
-        model.say(Reply("I am back"))
-        await bot.start()
-        await telegram.wait_for(lambda: any("I am back" in text for text in telegram.chats.texts(PEOPLE[0])))
-        assert await bot.stop() == 0
+        async with Bot(config_file) as bot:
+            await bot.start()
+            await telegram.say(private(PEOPLE[0]), person(PEOPLE[0]), "are you there?")
+            await asyncio.wait_for(model.arrived(1), 30)
+            await bot.kill()
+            assert [origin for _, origin, _ in stored(tmp_path / "data" / "steadybot.sqlite3")] == ["user"]
+            model.say(Reply("I am back"))
+            await bot.start()
+            await telegram.wait_for(lambda: "I am back" in "".join(telegram.chats.texts(PEOPLE[0])))
+            assert await bot.stop() == 0
     origins = [origin for _, origin, _ in stored(tmp_path / "data" / "steadybot.sqlite3")]
     assert origins == ["user", "run"]

@@ -251,7 +251,7 @@ class SlackServer:
     def of(self, method: str) -> list[Body]:
         return [call.body for call in self.calls if call.method == method]
 
-    async def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         """Waits until the condition holds; it is looked at when a call comes and when it was done."""
         async with asyncio.timeout(timeout), self.called:
             await self.called.wait_for(condition)

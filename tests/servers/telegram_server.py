@@ -195,7 +195,7 @@ class TelegramServer:
         async with self.changed:
             self.changed.notify_all()
 
-    async def wait_for(self, condition: Callable[[], object], within: float = 10) -> None:
+    async def wait_for(self, condition: Callable[[], object], within: float = 30) -> None:
         async with asyncio.timeout(within), self.changed:
             await self.changed.wait_for(condition)
 

@@ -66,7 +66,7 @@ class FakeIntake:
             self.changed.notify_all()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(condition)
 
 

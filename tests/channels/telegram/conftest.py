@@ -92,7 +92,7 @@ class FakeIntake:
             self.changed.notify_all()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(condition)
 
     async def hear(self, number: int = 1) -> list[Inbound]:
