@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -43,10 +44,11 @@ class DirectoryLock:
                 f"data_dir {self._directory}: in use by another steadybot (process {holder}); stop it, or choose "
                 "another data_dir"
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
         self._file = file
+        # Only for the other's error line; a full disk must not keep us from telling what is wrong further on.
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

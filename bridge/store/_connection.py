@@ -65,17 +65,21 @@ def told_as(kind: type[StoreError], path: Path) -> Iterator[None]:
         raise kind(_line(error, path)) from error
 
 
+_KNOWN = {
+    sqlite3.SQLITE_FULL: "the disk is full; free some space, nothing was written",
+    sqlite3.SQLITE_BUSY: "another program holds the database; close it, nothing was written",
+    sqlite3.SQLITE_NOTADB: "no SQLite file, or a damaged one; move it away or restore a backup",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged; restore a backup",
+    sqlite3.SQLITE_READONLY: "the database can't be written; look at its permissions",
+    sqlite3.SQLITE_CANTOPEN: "can't be opened; look at its directory and permissions",
+    sqlite3.SQLITE_IOERR: "the disk failed, or a limit on file sizes was met; look at the system's log",
+}
+"""By SQLite's primary result codes; an extended code holds its primary one in its low byte."""
+
+
 def _line(error: sqlite3.Error, path: Path) -> str:
-    text = str(error)
-    known = {
-        "database or disk is full": f"{path}: the disk is full; free some space, nothing was written",
-        "database is locked": f"{path}: another program holds the database; close it, nothing was written",
-        "file is not a database": f"{path}: no SQLite file, or a damaged one; move it away or restore a backup",
-        "database disk image is malformed": f"{path}: the database is damaged; restore a backup",
-        "attempt to write a readonly database": f"{path}: the database can't be written; look at its permissions",
-        "unable to open database file": f"{path}: can't be opened; look at data_dir and its permissions",
-    }
-    return known.get(text, f"{path}: the database refused: {text}")
+    known = _KNOWN.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    return f"{path}: {known}" if known else f"{path}: the database refused: {error}"
 
 
 def _prepare(db: sqlite3.Connection, path: Path, read_only: bool) -> None:

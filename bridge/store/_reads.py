@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -10,8 +11,10 @@ from typing import TypeVar
 import structlog
 
 from agent.messages import without_tool_blocks
+from bridge.errors import StoreError
 from bridge.ports import ModelFact, OutboxRow, Request, SessionInfo, StoredMessage, StoredSession
-from bridge.store._rows import outbox_value, place_value, request_value, stored_message, time_value
+from bridge.store._rows import outbox_value, place_value, request_value, session_info, stored_message
+from channels.base import Place
 
 log = structlog.get_logger()
 
@@ -38,8 +41,33 @@ def session(db: sqlite3.Connection, session_id: str) -> StoredSession | None:
         " ORDER BY id",
         (session_id, found["context_from"]),
     )
-    messages = [stripped for row in _readable(rows, stored_message) if (stripped := _stripped(row)) is not None]
-    return StoredSession(place_value(found["place"]), messages, found["summary"], found["summary_turns"])
+    answered = in_answer_order(_readable(rows, stored_message))
+    messages = [stripped for row in answered if (stripped := _stripped(row)) is not None]
+    return StoredSession(_place_of(found), messages, found["summary"], found["summary_turns"])
+
+
+def in_answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
+    """Each question before its own answer. What a person writes during a run is stored before that run's answer,
+    and would else be read back as if it had been asked before it.
+
+    A run's rows carry the id of the last request that it answered; the answer to a question that is not among
+    the rows (it lies before the context's start) is left out.
+    """
+    ordered: list[StoredMessage] = []
+    waiting: deque[StoredMessage] = deque()
+    answering: str | None = None
+    for row in rows:
+        if row.origin == "user":
+            waiting.append(row)
+            continue
+        if row.request_id != answering:
+            if all(question.request_id != row.request_id for question in waiting):
+                continue
+            answering = row.request_id
+            while waiting and (not ordered or ordered[-1].request_id != answering):
+                ordered.append(waiting.popleft())
+        ordered.append(row)
+    return [*ordered, *waiting]
 
 
 def knows(db: sqlite3.Connection, session_id: str) -> bool:
@@ -53,15 +81,10 @@ def history(db: sqlite3.Connection, session_id: str) -> list[StoredMessage]:
 
 def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
     rows = db.execute(
-        "SELECT place, created_at, last_at, (SELECT count(*) FROM messages"
+        "SELECT session_id, place, created_at, last_at, (SELECT count(*) FROM messages"
         " WHERE messages.session_id = sessions.session_id) AS messages FROM sessions ORDER BY last_at DESC"
     )
-    return [
-        SessionInfo(
-            place_value(row["place"]), row["messages"], time_value(row["created_at"]), time_value(row["last_at"])
-        )
-        for row in rows
-    ]
+    return _readable(rows, session_info)
 
 
 def outbox(db: sqlite3.Connection) -> list[OutboxRow]:
@@ -84,14 +107,22 @@ def model_facts(db: sqlite3.Connection) -> dict[str, ModelFact]:
 
 
 def copy_into(db: sqlite3.Connection, target: Path) -> bool:
-    """A consistent copy of one moment, writers going on meanwhile; False where the target exists already."""
+    """A consistent copy of one moment, writers going on meanwhile; False where the target exists already.
+
+    It gets its name when it is whole, so that a copy that was cut off is never taken for a backup.
+    """
     if target.exists():
         return False
-    copy = sqlite3.connect(target)
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    copy = sqlite3.connect(part)
     try:
         db.backup(copy)
+        copy.close()
+        part.rename(target)
     finally:
         copy.close()
+        part.unlink(missing_ok=True)
     return True
 
 
@@ -103,3 +134,10 @@ def _stripped(row: StoredMessage) -> StoredMessage | None:
     """§6 of four-defences: no tool or thinking block comes back from the store."""
     kept = without_tool_blocks([row.message])
     return StoredMessage(row.id, row.origin, kept[0], row.created_at, row.request_id) if kept else None
+
+
+def _place_of(row: sqlite3.Row) -> Place:
+    try:
+        return place_value(row["place"])
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"session {row['session_id']}: its row is damaged ({error})") from error

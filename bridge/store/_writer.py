@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
@@ -16,8 +17,11 @@ from bridge.store._connection import call, told_as
 
 T = TypeVar("T")
 
-QUEUE_LIMIT = 1024
+WAITING_LIMIT = 1024
+"""Writes that wait at once; more callers wait for room."""
+
 BATCH_LIMIT = 256
+"""Writes in one transaction, so that nobody waits for a very long one."""
 
 Body = Callable[[sqlite3.Connection], object]
 
@@ -35,44 +39,49 @@ class GroupWriter:
         self.commits = 0
         self._connection = connection
         self._path = path
-        self._queue: asyncio.Queue[_Write | None] = asyncio.Queue(QUEUE_LIMIT)
+        self._waiting: deque[_Write] = deque()
+        self._room = asyncio.Semaphore(WAITING_LIMIT)
+        self._woken = asyncio.Event()
         self._closed = False
         self._task = asyncio.create_task(self._work(), name="store writer")
 
     async def write(self, body: Callable[[sqlite3.Connection], T]) -> T:
         """Runs the body in a transaction and returns after its commit. Raises StoreError; then nothing of this
         body was written. A caller that is cancelled leaves the write going on."""
-        if self._closed:
-            raise StoreError("the store is closed")
-        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        await self._queue.put(_Write(body, done))
-        return cast("T", await done)
+        async with self._room:
+            if self._closed:
+                raise StoreError("the store is closed")
+            done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Write(body, done))
+            self._woken.set()
+            return cast("T", await done)
 
     async def close(self) -> None:
         """After everything that waits was written."""
-        if not self._closed:
-            self._closed = True
-            await self._queue.put(None)
+        self._closed = True
+        self._woken.set()
         await self._task
 
     async def _work(self) -> None:
-        closing = False
-        while not closing:
-            batch = [await self._queue.get()]
-            while len(batch) < BATCH_LIMIT and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            closing = None in batch
-            writes = [write for write in batch if write is not None]
-            if writes:
-                await self._write_all(writes)
+        while self._waiting or not self._closed:
+            if self._waiting:
+                size = min(len(self._waiting), BATCH_LIMIT)
+                await self._write_all([self._waiting.popleft() for _ in range(size)])
+            else:
+                self._woken.clear()
+                await self._woken.wait()
 
     async def _write_all(self, writes: list[_Write]) -> None:
+        outcomes: Sequence[object]
         try:
             with told_as(StoreError, self._path):
                 outcomes = await call(self._connection, _transaction, [write.body for write in writes])
+            self.commits += 1
         except StoreError as error:
             outcomes = [error] * len(writes)
-        self.commits += 1
+        # aiosqlite's word for a connection whose thread has ended; the callers must not wait for ever.
+        except ValueError as error:
+            outcomes = [StoreError(f"{self._path}: {error}")] * len(writes)
         for write, outcome in zip(writes, outcomes, strict=True):
             if write.done.done():  # its caller was cancelled
                 continue

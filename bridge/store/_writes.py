@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bridge.ports import FinishedRun, ModelFact, NewRequest, OutboxRow, RequestState
 from bridge.store._rows import (
     json_text,
     outgoing_text,
-    outgoing_value,
     place_text,
+    plain_text,
     sender_text,
     time_text,
 )
@@ -86,7 +85,7 @@ def finish(db: sqlite3.Connection, run: FinishedRun) -> OutboxRow | None:
     if run.mark.context_from is not None:
         db.execute(
             "UPDATE sessions SET context_from = ?, summary = ?, summary_turns = ? WHERE session_id = ?",
-            (run.mark.context_from, run.mark.summary, run.mark.summary_turns, run.place.session_id),
+            (run.mark.context_from, plain_text(run.mark.summary), run.mark.summary_turns, run.place.session_id),
         )
     if run.reply is None:
         return None
@@ -104,7 +103,8 @@ def new_context(db: sqlite3.Connection, session_id: str) -> None:
 def set_summary(db: sqlite3.Connection, session_id: str, summary: str, turns: int) -> None:
     # Only while the summary still stands for the same turns; a newer run may have written another.
     db.execute(
-        "UPDATE sessions SET summary = ? WHERE session_id = ? AND summary_turns = ?", (summary, session_id, turns)
+        "UPDATE sessions SET summary = ? WHERE session_id = ? AND summary_turns = ?",
+        (plain_text(summary), session_id, turns),
     )
 
 
@@ -131,7 +131,7 @@ def retry(
 
 
 def give_up(db: sqlite3.Connection, row_id: int, why: str) -> None:
-    db.execute("UPDATE outbox SET state = 'given_up', why = ? WHERE id = ?", (why, row_id))
+    db.execute("UPDATE outbox SET state = 'given_up', why = ? WHERE id = ?", (plain_text(why), row_id))
 
 
 def allow(db: sqlite3.Connection, channel: str, user_id: str, at: datetime) -> None:
@@ -187,7 +187,8 @@ def _take_event(db: sqlite3.Connection, event_keys: Sequence[str], at: str) -> b
 def _touch_session(db: sqlite3.Connection, place: Place, at: str) -> None:
     db.execute(
         "INSERT INTO sessions (session_id, channel, place, created_at, last_at) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT (session_id) DO UPDATE SET last_at = max(last_at, excluded.last_at)",
+        " ON CONFLICT (session_id) DO UPDATE SET place = excluded.place,"
+        " last_at = max(last_at, excluded.last_at)",
         (place.session_id, place.channel, place_text(place), at, at),
     )
 
@@ -204,7 +205,8 @@ def _insert_message(
 
 
 def _set_outgoing(db: sqlite3.Connection, row_id: int, posted: Sequence[str], *, uncertain: bool) -> None:
-    found = db.execute("SELECT outgoing FROM outbox WHERE id = ?", (row_id,)).fetchone()
-    if found is not None:
-        outgoing = replace(outgoing_value(found[0]), posted=tuple(posted), uncertain=uncertain)
-        db.execute("UPDATE outbox SET outgoing = ? WHERE id = ?", (outgoing_text(outgoing), row_id))
+    db.execute(
+        "UPDATE outbox SET outgoing = json_set(outgoing, '$.posted', json(?), '$.uncertain', json(?))"
+        " WHERE id = ?",
+        (json_text(list(posted)), json_text(uncertain), row_id),
+    )

@@ -154,9 +154,18 @@ class SqliteStore:
         await self._write(_writes.save_model_fact, model, fact)
 
     async def backup(self, target: str) -> None:
-        with told_as(StoreError, Path(target)):
-            if not await call(self._reading, _reads.copy_into, Path(target)):
-                raise StoreError(f"{target}: exists already; name another file")
+        path = Path(target)
+        # A connection of its own: a large copy must not hold up the reads.
+        copying = await connect(self._path, read_only=True)
+        try:
+            with told_as(StoreError, path):
+                made = await call(copying, _reads.copy_into, path)
+        except OSError as error:
+            raise StoreError(f"{path}: can't be written ({error.strerror})") from error
+        finally:
+            await copying.close()
+        if not made:
+            raise StoreError(f"{path}: exists already; name another file")
 
     async def _write(
         self,
