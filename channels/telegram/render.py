@@ -41,6 +41,8 @@ _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f]")
 _GONE = re.compile("[\u202a-\u202e]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_TEX = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_COMMAND = re.compile(r"\\[A-Za-z]")
 _LINK = re.compile(r"https?://[^\s/]", re.IGNORECASE)
 
 
@@ -62,6 +64,7 @@ def render(markdown: str) -> RichText:
     """The text as people see it, with legal spans. Never raises: what can't be read is shown plain."""
     source = clean(markdown)
     try:
+        source = _tex_between_dollars(source)
         events = tuple(_prepared(source))
         text, entities, _ = EventWalker(_CONFIG, source).walk(events)
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -87,6 +90,36 @@ def clean(text: str) -> str:
     """The text with what Telegram would change by itself changed already: line ends, control characters."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     return _SURROGATE.sub("\ufffd", _GONE.sub("", _CONTROL.sub(" ", text)))
+
+
+def _tex_between_dollars(source: str) -> str:
+    """TeX between `\\(` and `\\)` or `\\[` and `\\]`, as some models write it, in the way that the parser knows.
+
+    Code, and brackets without TeX in them, stay as they are.
+    """
+    if "\\(" not in source and "\\[" not in source:
+        return source
+    data, pieces, at = source.encode(), list[str](), 0
+    found = cast("Iterable[Ranged]", pyromark.events_with_range(source, options=_OPTIONS))
+    for event, span in found:
+        start = _tag(event, "Start")
+        is_code = (isinstance(start, dict) and "CodeBlock" in start) or (
+            isinstance(event, dict) and "Code" in event
+        )
+        if is_code and span["start"] >= at:
+            pieces.append(_TEX.sub(_dollars, data[at : span["start"]].decode()))
+            pieces.append(data[span["start"] : span["end"]].decode())
+            at = span["end"]
+    return "".join([*pieces, _TEX.sub(_dollars, data[at:].decode())])
+
+
+def _dollars(match: re.Match[str]) -> str:
+    inline, display = match.groups()
+    tex = inline if inline is not None else display
+    if not _COMMAND.search(tex) or "$" in tex or "\n\n" in tex:
+        return match.group()
+    mark = "$" if inline is not None else "$$"
+    return f"{mark}{tex.strip()}{mark}"
 
 
 def _prepared(source: str) -> Iterator[Ranged]:
