@@ -154,6 +154,7 @@ class SqliteStore:
         await self._write(_writes.save_model_fact, model, fact)
 
     async def backup(self, target: str) -> None:
+        self._must_be_open()
         path = Path(target)
         # A connection of its own: a large copy must not hold up the reads.
         copying = await connect(self._path, read_only=True)
@@ -178,7 +179,10 @@ class SqliteStore:
     async def _read(
         self, body: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        if not self._open:
-            raise StoreError("the store is closed")
+        self._must_be_open()
         with told_as(StoreError, self._path):
             return await call(self._reading, partial(body), *args, **kwargs)
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise StoreError("the store is closed")
