@@ -5,97 +5,57 @@ On a terminal they are pretty lines, elsewhere JSON, one object a line.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
+import os
 import re
 import sys
-from collections.abc import Iterable
+import threading
+from types import TracebackType
 from typing import TextIO
-from urllib.parse import quote
 
 import structlog
-from structlog.typing import EventDict, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-from bridge.config import secrets_of
+from bridge.redact import SecretFilter, secrets_of
 from bridge.settings import Settings
 
-HIDDEN = "[hidden]"
+ROOMS = ("agent", "bridge", "channels")
+"""Whose loggers are ours."""
 
-SHAPES = re.compile(
-    r"""
-    (?<!\d)\d{6,}:[A-Za-z0-9_-]{30,}      # a Telegram bot token, also inside a URL
-    | \bx(?:ox[a-z]|app)-[A-Za-z0-9-]{8,} # Slack's tokens
-    | \bsk-[A-Za-z0-9_-]{16,}             # keys of OpenAI, Anthropic and many that follow them
-    | (?<=Bearer\ )[A-Za-z0-9._~+/-]{8,}=*
-    """,
-    re.VERBOSE,
-)
-"""What a secret looks like, for those that are not in our config (a library's, a user's)."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Redactor:
-    """Replaces secrets in text: those given, as they are and as they stand in a URL, and what looks like one."""
+def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
+    """Sets the process's logging up, to this stream (None: standard error), uncaught exceptions included.
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        known = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
-        longest_first = sorted(known, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-
-    def __call__(self, text: str) -> str:
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
-        return SHAPES.sub(HIDDEN, text)
-
-
-class _RedactingRenderer:
-    """The last step of the pipeline: whatever was rendered, tracebacks included, goes out without secrets."""
-
-    def __init__(self, renderer: structlog.typing.Processor, redact: Redactor) -> None:
-        self._renderer = renderer
-        self._redact = redact
-
-    def __call__(self, logger: WrappedLogger, name: str, event: EventDict) -> str:
-        return self._redact(str(self._renderer(logger, name, event)))
-
-
-def configure_logging(settings: Settings, stream: TextIO = sys.stderr) -> None:
-    """Sets the process's logging up. With a console channel the level is `warning` unless the config names one:
-    there, standard error is where a person reads answers."""
-    pretty = settings.log.format == "pretty" or (settings.log.format == "auto" and stream.isatty())
+    With a console channel the level is `warning` unless the config names one: there, standard error is where a
+    person reads answers. Libraries are told from `warning` on, below that only at `debug`.
+    """
+    stream = sys.stderr if stream is None else stream
     level = getattr(logging, _level(settings).upper())
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=not pretty),
-        structlog.stdlib.PositionalArgumentsFormatter(),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
-        if pretty
-        else structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
-    )
-    end: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if not pretty:
-        end.append(structlog.processors.format_exc_info)
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[*end, _RedactingRenderer(renderer, Redactor(secrets_of(settings)))],
-    )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
+    pretty = settings.log.format == "pretty" or (settings.log.format == "auto" and stream.isatty())
+    fields = _fields(pretty=pretty)
+    handler = _Handler(stream)
+    handler.setFormatter(_formatter(fields, SecretFilter(secrets_of(settings)), stream, pretty=pretty))
     root = logging.getLogger()
     root.handlers = [handler]
-    # Libraries say little unless one looks for something; ours say what the level lets through.
     root.setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
-    for room in ("agent", "bridge", "channels"):
+    for room in ROOMS:
         logging.getLogger(room).setLevel(level)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *fields,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
 
 
 def _level(settings: Settings) -> str:
@@ -103,3 +63,94 @@ def _level(settings: Settings) -> str:
     if settings.channels.console is not None and not chosen:
         return "warning"
     return settings.log.level
+
+
+def _fields(*, pretty: bool) -> list[Processor]:
+    """What each record gets, ours and the libraries' alike."""
+    # A person reads local time, a machine sorts UTC; both name their zone.
+    time = (
+        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S%z", utc=False)
+        if pretty
+        else structlog.processors.TimeStamper(fmt="iso", utc=True)
+    )
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        time,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.StackInfoRenderer(),
+    ]
+
+
+def _formatter(
+    fields: list[Processor], hide: SecretFilter, stream: TextIO, *, pretty: bool
+) -> structlog.stdlib.ProcessorFormatter:
+    processors: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if pretty:
+        renderer: Processor = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty() and not os.environ.get("NO_COLOR"), exception_formatter=_plain_traceback
+        )
+        processors += [_without_control_characters]
+    else:
+        renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+        processors += [structlog.processors.format_exc_info]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=fields, processors=[*processors, _FilteringRenderer(renderer, hide)]
+    )
+
+
+class _FilteringRenderer:
+    """The last step of the pipeline: whatever was rendered, tracebacks included, goes out without secrets."""
+
+    def __init__(self, renderer: Processor, hide: SecretFilter) -> None:
+        self._renderer = renderer
+        self._hide = hide
+
+    def __call__(self, logger: WrappedLogger, name: str, event: EventDict) -> str:
+        return self._hide(str(self._renderer(logger, name, event)))
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def _without_control_characters(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """A chat's text in a field must not move the cursor of the terminal that shows the log, or forge a line."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _escaped(value).replace("\n", "\\n")
+    return event
+
+
+def _plain_traceback(stream: TextIO, exception: ExcInfo) -> None:
+    plain = io.StringIO()
+    structlog.dev.plain_traceback(plain, exception)
+    stream.write(_escaped(plain.getvalue()))
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """The standard library prints a record that it can't format with all its arguments, secrets included."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        kind = sys.exc_info()[0]
+        with contextlib.suppress(OSError, ValueError):
+            name = kind.__name__ if kind is not None else "error"
+            self.stream.write(f"a log record of {record.name} could not be written: {name}\n")
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None, thread: str = ""
+) -> None:
+    """Python itself prints an uncaught exception as it is, with the token in the address that failed."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+        return
+    where = {"thread": thread} if thread else {}
+    structlog.get_logger("bridge").critical("app.crashed", exc_info=(kind, error, traceback), **where)
+
+
+def _log_uncaught_in_thread(found: threading.ExceptHookArgs) -> None:
+    if found.exc_value is not None and not issubclass(found.exc_type, SystemExit):
+        name = found.thread.name if found.thread is not None else "unknown"
+        _log_uncaught(found.exc_type, found.exc_value, found.exc_traceback, name)
