@@ -169,15 +169,13 @@ def main() -> None:
         ready, mb = starts(
             f"{quiet}providers:\n"
             "  claude: {kind: anthropic, model: claude-sonnet-4-5, api_key: key-for-bench}\n"
-            "  gpt: {kind: openai, model: gpt-5-mini, api_key: key-for-bench}\n"
-            "agent: {provider: claude, fallback: [gpt]}\n"
             "channels:\n"
             f"  telegram: {{token: '{TOKEN}', base_url: '{telegram}'}}\n"
             f"  slack: {{bot_token: {BOT_TOKEN}, app_token: {APP_TOKEN}, base_url: '{slack}'}}\n"
         )
     rows.append(
         (
-            "telegram + slack + two SDKs",
+            "telegram + slack + anthropic",
             f"ready in {ready:.2f} s (target < 2), {mb:.0f} MB resident (target < 120)",
         )
     )

@@ -11,6 +11,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bridge.lean import without_rich
+
+with without_rich():
+    import structlog.dev  # noqa: F401  # before anything that logs
+
 from bridge.config import json_schema, load_settings
 from bridge.errors import SteadybotError
 from bridge.log import configure_logging

@@ -17,6 +17,9 @@ def open_channel(settings: TelegramSettings, *, data_dir: Path | None = None) ->
 
     `data_dir` is where it remembers groups that became supergroups; None: for as long as it runs.
     """
-    from channels.telegram.adapter import TelegramChannel
+    from bridge.lean import without_rich
+
+    with without_rich():
+        from channels.telegram.adapter import TelegramChannel
 
     return TelegramChannel(settings, data_dir=data_dir)
