@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
@@ -64,6 +65,7 @@ class AgentBridge:
         self._metrics = metrics
         self._summaries = summaries
         self._slots = asyncio.Semaphore(max_running)
+        self._late: dict[str, _LateEnd] = {}
 
     async def run(self, work: Work) -> None:
         """Never raises but for cancellation: whatever went wrong in a run, the line behind it goes on."""
@@ -75,14 +77,15 @@ class AgentBridge:
                 await self._run(work)
             except StoreError as error:
                 log.error("run.not_stored", error=str(error))
-                await self._apologise(work.requests, stored=False)
+                await self._apologise(work.requests)
             # The border of a run: a bug in it must not end the session's line, and the user must hear of it.
             except Exception:
                 log.exception("run.crashed")
-                await self._apologise(work.requests, stored=True)
+                await self._apologise(work.requests)
 
     async def _run(self, work: Work) -> None:
         lead = work.requests[-1]
+        await self._store_late()
         await self._store.start([request.request_id for request in work.requests])
         conversation = await self._conversations.get(lead.place)
         self._summaries.apply(conversation)
@@ -142,16 +145,14 @@ class AgentBridge:
         # After a /new in the meantime this run belongs to a context that is past.
         current = self._conversations.peek(lead.place) is conversation
         reply = None if silent else Outgoing(lead.place, finished.text, posted, reply_to=lead.message_ref)
-        row = await self._store.finish(
-            FinishedRun(
-                request_ids=tuple(request.request_id for request in progress.requests),
-                place=lead.place,
-                messages=executor.last_run_new_messages[1:],
-                reply=reply,
-                mark=conversation.mark() if current else ContextMark(),
-                finished_at=datetime.now(UTC),
-                state=RequestState.FAILED if finished.outcome is Outcome.FAILED else RequestState.DONE,
-            )
+        run = FinishedRun(
+            request_ids=tuple(request.request_id for request in progress.requests),
+            place=lead.place,
+            messages=executor.last_run_new_messages[1:],
+            reply=reply,
+            mark=conversation.mark() if current else ContextMark(),
+            finished_at=datetime.now(UTC),
+            state=RequestState.FAILED if finished.outcome is Outcome.FAILED else RequestState.DONE,
         )
         log.info(
             "run.finished",
@@ -163,24 +164,47 @@ class AgentBridge:
             cache_read_tokens=finished.usage.cache_read_tokens,
         )
         self._metrics.count(f"run.{finished.outcome}")
-        if row is not None:
-            self._delivery.put(row)
+        await self._store_end(run, conversation)
         if current and conversation.summary != earlier:
             self._summaries.begin(conversation)
 
-    async def _apologise(self, requests: Sequence[Request], *, stored: bool) -> None:
+    async def _store_end(self, run: FinishedRun, conversation: Conversation | None) -> None:
+        """The reply that a person waits for goes out even where the disk takes nothing. What the run added is
+        stored as soon as it can be; if this process ends before that, the request runs again at the next start."""
+        try:
+            row = await self._store.finish(run)
+        except StoreError as error:
+            log.error("run.end_not_stored", error=str(error))
+            self._metrics.count("run.end_not_stored")
+            self._late[run.request_ids[-1]] = _LateEnd(replace(run, reply=None), conversation)
+            if run.reply is not None:
+                self._delivery.put_unstored(run.reply)
+            return
+        if row is not None:
+            self._delivery.put(row)
+
+    async def _store_late(self) -> None:
+        """Ends of earlier runs that the store could not take when they ended."""
+        for key, late in list(self._late.items()):
+            # After a /new in the meantime its mark would bring the past context back.
+            current = self._conversations.peek(late.run.place) is late.conversation
+            try:
+                await self._store.finish(late.run if current else replace(late.run, mark=ContextMark()))
+            except StoreError as error:
+                log.warning("run.end_still_not_stored", error=str(error))
+                return
+            self._late.pop(key, None)
+            log.info("run.end_stored_late", late_request=key)
+
+    async def _apologise(self, requests: Sequence[Request]) -> None:
         lead = requests[-1]
         # The working copy may be half changed; the store is not.
         self._conversations.forget(lead.place)
         texts = bridge_texts("auto", text_of(blocks_of(lead.message)))
         reply = Outgoing(lead.place, texts.failed, reply_to=lead.message_ref)
         ids = tuple(request.request_id for request in requests)
-        try:
-            if stored:
-                await self._store.set_state(ids, RequestState.FAILED)
-            self._delivery.put(await self._store.enqueue(reply, datetime.now(UTC)))
-        except StoreError:
-            self._delivery.put_unstored(reply)
+        end = FinishedRun(ids, lead.place, (), reply, ContextMark(), datetime.now(UTC), RequestState.FAILED)
+        await self._store_end(end, None)
 
     def note(self, conversation: Conversation, acted: DefenceActed) -> None:
         """One event for each defence that acted: the log, /status and the metrics count the same things."""
@@ -194,6 +218,14 @@ class AgentBridge:
     @property
     def parts(self) -> AgentParts:
         return self._parts
+
+
+@dataclass(frozen=True, slots=True)
+class _LateEnd:
+    """The end of a run that waits for the store; `conversation` is the one that its mark was made for."""
+
+    run: FinishedRun
+    conversation: Conversation | None
 
 
 class _RunProgress:

@@ -59,9 +59,10 @@ class Delivery:
             self._tasks[place] = asyncio.create_task(self._work(place), name=f"delivery {place.session_id}")
 
     def put_unstored(self, outgoing: Outgoing) -> None:
-        """For words that must reach the user although the store takes nothing: one chance, kept in memory only."""
+        """For words that must reach the user although the store takes nothing: tried as others are, but kept in
+        memory only."""
         now = datetime.now(UTC)
-        self.put(OutboxRow(-1, None, outgoing, MAX_ATTEMPTS - 3, now, now))
+        self.put(OutboxRow(-1, None, outgoing, 0, now, now))
 
     async def drain(self, grace: float) -> None:
         """Waits `grace` seconds for what can go out now; what waits for a later try stays in the store."""

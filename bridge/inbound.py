@@ -14,6 +14,7 @@ from agent.messages import Block, Message, text_block
 from bridge.access import Access
 from bridge.commands import Command, Commands, parse_command
 from bridge.delivery import Delivery
+from bridge.errors import StoreError
 from bridge.metrics import Metrics
 from bridge.ports import CancelSignal, NewRequest, Request, RequestState, Store
 from bridge.sessions import Busy, SessionLines
@@ -127,13 +128,30 @@ class Inlet:
         if command.name == "cancel":
             # Before it is stored: the stop must not wait for a disk.
             answer = self._commands.cancel(inbound, texts)
-            fresh = await self._answer(inbound, answer)
+            try:
+                fresh = await self._answer(inbound, answer)
+            except StoreError as error:  # it is carried out all the same, and must not be a second time
+                self._say_unstored(Outgoing(inbound.place, answer, reply_to=inbound.message_ref), error)
+                return Accepted.COMMAND
             return Accepted.COMMAND if fresh else Accepted.DUPLICATE
-        if not await self._store.accept_event(inbound.event_keys, datetime.now(UTC)):
+        try:
+            fresh = await self._store.accept_event(inbound.event_keys, datetime.now(UTC))
+        except StoreError:
+            self._forget(inbound.event_keys)  # the platform sends it again
+            raise
+        if not fresh:
             return Accepted.DUPLICATE
-        answer = await self._commands.carry_out(command, inbound, texts)
+        answer = await self._carried_out(command, inbound, texts)
         await self._say(Outgoing(inbound.place, answer, reply_to=inbound.message_ref))
         return Accepted.COMMAND
+
+    async def _carried_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> str:
+        """The answer to a command whose event is taken: it does not come again, so it must be answered now."""
+        try:
+            return await self._commands.carry_out(command, inbound, texts)
+        except StoreError as error:
+            log.error("command.failed", command=command.name, error=str(error))
+            return texts.failed
 
     async def _answer(self, inbound: Inbound, text: str) -> bool:
         """Marks the event as seen, with its answer in the outbox; False if it was seen before."""
@@ -145,7 +163,20 @@ class Inlet:
         return True
 
     async def _say(self, outgoing: Outgoing) -> None:
-        self._delivery.put(await self._store.enqueue(outgoing, datetime.now(UTC)))
+        try:
+            row = await self._store.enqueue(outgoing, datetime.now(UTC))
+        except StoreError as error:
+            self._say_unstored(outgoing, error)
+        else:
+            self._delivery.put(row)
+
+    def _say_unstored(self, outgoing: Outgoing, error: StoreError) -> None:
+        log.error("answer.not_stored", error=str(error))
+        self._delivery.put_unstored(outgoing)
+
+    def _forget(self, keys: tuple[str, ...]) -> None:
+        for key in keys:
+            self._recent.pop(key, None)
 
     def _seen(self, keys: tuple[str, ...]) -> bool:
         if any(key in self._recent for key in keys):

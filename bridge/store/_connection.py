@@ -86,16 +86,28 @@ def _prepare(db: sqlite3.Connection, path: Path, read_only: bool) -> None:
     db.row_factory = sqlite3.Row
     db.execute("PRAGMA foreign_keys = ON")
     if read_only:
+        # One text with a broken byte must not make its whole table unreadable.
+        db.text_factory = partial(str, encoding="utf-8", errors="replace")
         return
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(migrations()):  # before anything is written
-        known = len(migrations())
-        raise StoreUnusable(
-            f"{path}: made by a newer steadybot (version {version}, this one knows {known}); upgrade it"
-        )
+    _refuse_others(db, path, version)  # before anything is written
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     _migrate(db, version)
+
+
+def _refuse_others(db: sqlite3.Connection, path: Path, version: int) -> None:
+    known = len(migrations())
+    if version > known:
+        raise StoreUnusable(
+            f"{path}: made by a newer steadybot (version {version}, this one knows {known}); upgrade it"
+        )
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    # A new file is empty; in one that has a version our tables are.
+    if tables and not (version and {"messages", "inbox", "outbox"} <= tables):
+        raise StoreUnusable(
+            f"{path}: a SQLite database of another program; move it away or choose another data_dir"
+        )
 
 
 def _migrate(db: sqlite3.Connection, version: int) -> None:

@@ -118,6 +118,9 @@ def copy_into(db: sqlite3.Connection, target: Path) -> bool:
     copy = sqlite3.connect(part)
     try:
         db.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, that needs no -wal beside it
+        if copy.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("the copy is damaged, so the database is too; keep your older backups")
         copy.close()
         part.rename(target)
     finally:
