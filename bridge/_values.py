@@ -59,7 +59,7 @@ def _telegram_token(secret: SecretStr) -> SecretStr:
     value = secret.get_secret_value()
     if not re.fullmatch(r"\d+:[A-Za-z0-9_-]{30,}", value):
         wrong = _kind_of_token(value)
-        if value.startswith("bot") and _kind_of_token(value[3:]) == "a Telegram bot token":
+        if _kind_of_token(value.removeprefix("bot")) == "a Telegram bot token":
             raise ValueError('must not start with "bot", which belongs to the address; take the token alone')
         what = (
             "no Telegram bot token (123456789:AA…)" if wrong == "something else" else f"{wrong}, no Telegram token"
@@ -136,7 +136,7 @@ SlackUrl = Annotated[HttpUrl, AfterValidator(_slack_url)]
 
 
 def _telegram_id(value: object) -> object:
-    if isinstance(value, bool) or not re.fullmatch(r"[1-9]\d{0,18}", str(value)):
+    if not re.fullmatch(r"[1-9]\d{0,18}", str(value)):
         raise ValueError("must be a person's number; who writes to the bot is told theirs")
     return value
 

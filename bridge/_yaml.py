@@ -52,13 +52,12 @@ _SYNTAX = (
 @dataclass(slots=True)
 class Document:
     """`data` as plain values; `lines` has the line, from 1, of each value and key by its path; `filled` the paths
-    of texts that hold environment variables. `broken`: the file is no YAML, and `data` stands for nothing."""
+    of texts that hold environment variables. Of a file that is no YAML there is one problem and no data."""
 
     data: object = None
     lines: dict[Path, int] = field(default_factory=dict)
     problems: list[tuple[int, Path, str]] = field(default_factory=list)
     filled: set[Path] = field(default_factory=set)
-    broken: bool = False
 
     def line(self, path: Path) -> int:
         """The line of this path, or of the nearest thing around it."""
@@ -91,7 +90,7 @@ def read(text: str, environment: Mapping[str, str]) -> Document:
 
 
 def _broken(line: int, told: str) -> Document:
-    return Document(problems=[(line, (), f"this is no YAML: {told}")], broken=True)
+    return Document(problems=[(line, (), f"this is no YAML: {told}")])
 
 
 def _told(error: yaml.MarkedYAMLError) -> tuple[int, str]:

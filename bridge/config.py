@@ -49,11 +49,9 @@ def parse_settings(text: str, name: str, environment: Mapping[str, str]) -> Sett
 
     document = _yaml.read(text, environment)
     problems = list(document.problems)
-    settings: Settings | None = None
-    if not document.broken:
-        settings, found = _validated(document)
-        known = {path for _, path, _ in problems}
-        problems += [(document.line(path), path, what) for path, what in found if path not in known]
+    settings, found = _validated(document)
+    known = {path for _, path, _ in problems}
+    problems += [(document.line(path), path, what) for path, what in found if path not in known]
     if problems or settings is None:
         raise ConfigError(_lines(name, problems))
     return settings

@@ -52,6 +52,8 @@ MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
     "keys": [
         ("dat_dir: x\n", ['1: dat_dir: unknown key; did you mean "data_dir"?']),
         ("zzz: x\n", [f"1: zzz: unknown key; {KNOWN}"]),
+        ("zzz: ''\n", [f"1: zzz: unknown key; {KNOWN}"]),
+        ("zzz:\n", [f"1: zzz: unknown key; {KNOWN}"]),
         ('"a\\nb\\e[2J": 1\n', [f"1: a\\nb\\x1b[2J: unknown key; {KNOWN}"]),
         (
             "channels:\n  telegram:\n    tokn: x\n",
@@ -63,6 +65,10 @@ MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
         (
             "providers:\n  c: {kind: offline, model: m}\n",
             ["2: providers.c.model: this kind has no such key; take it out"],
+        ),
+        (
+            "providers:\n  c: {kind: offline, api_key: none}\n",
+            ["2: providers.c.api_key: this kind has no such key; take it out"],
         ),
         (
             "providers:\n  anthropic: {kind: anthropic, api_key: none, modle: m}\n",
@@ -80,6 +86,10 @@ MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "YAML": [
         ("a: [1\nb: 2\n", [f"1: {NO_YAML}in this [ ] the end, a comma, or the quotes of a ${{NAME}} are missing"]),
+        (
+            "a: {b: 1\nc: 2\n",
+            [f"1: {NO_YAML}in this {{ }} the end, a comma, or the quotes of a ${{NAME}} are missing"],
+        ),
         (
             "log: {level: ${LEVEL}, format: json}\n",
             [f"1: {NO_YAML}in this {{ }} the end, a comma, or the quotes of a ${{NAME}} are missing"],
@@ -263,10 +273,13 @@ MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
                 "x",
             )
         ],
-        (
-            provider("base_url: 'http://x/v1?key=1'"),
-            ["2: providers.p.base_url: must end with its path; take out what follows the ? or #"],
-        ),
+        *[
+            (
+                provider(f"base_url: 'http://x/v1{tail}'"),
+                ["2: providers.p.base_url: must end with its path; take out what follows the ? or #"],
+            )
+            for tail in ("?key=1", "#a", "?", "#")
+        ],
         (
             "providers:\n  claude: {kind: offline}\n  gpt: {kind: offline}\n",
             ["1: agent.provider: is missing; say which of your providers answers: claude, gpt"],
@@ -439,11 +452,79 @@ def test_what_is_left_empty_is_the_defaults(text: str) -> None:
         slack("base_url: 'http://127.0.0.1:1/api'\n    allow: [U012AB3CD]\n    admins: [W012]"),
         slack("mode: socket\n    http: null\n    signing_secret: null"),
         "agent: {fallback: [], provider: offline}",
+        "agent: {provider: ''}",
         "providers: {one: {kind: offline}}\nagent: {fallback: [offline]}",
     ],
 )
 def test_what_is_right_is_taken(text: str) -> None:
     parse_settings(text, "c.yaml", {"ID": "77"})
+
+
+@pytest.mark.parametrize(
+    ("path", "lowest", "below"),
+    [
+        ("agent.max_turns", 1, 0),
+        ("agent.max_context_turns", 1, 0),
+        ("agent.max_context_tokens", 1000, 999),
+        ("agent.tool_timeout", 0.1, 0),
+        ("agent.retry.max_wait", 0, -1),
+        ("session.queue_limit", 1, 0),
+        ("session.max_running", 1, 0),
+        ("session.idle_evict", 0.1, 0),
+        ("session.shutdown_grace", 0, -0.1),
+        ("providers.p.timeout", 0.1, 0),
+        ("providers.p.max_output_tokens", 1, 0),
+        ("providers.p.context_window", 1024, 1023),
+    ],
+)
+def test_the_lowest_that_is_right_is_taken_and_what_is_below_is_not(
+    path: str, lowest: float, below: float
+) -> None:
+    *blocks, key = path.split(".")
+
+    def config(value: float) -> str:
+        inner = f"{key}: {value}"
+        for block in reversed(blocks):
+            more = "kind: openai, model: m, api_key: none, " if block == "p" else ""
+            inner = f"{block}: {{{more}{inner}}}"
+        return inner
+
+    found: object = parse_settings(config(lowest), "c.yaml", {}).model_dump()
+    for name in path.split("."):
+        assert isinstance(found, dict)
+        found = found[name]
+    assert found == lowest
+    assert problems(config(below))[0].startswith(f"c.yaml:1: {path}: must be ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [("anthropic", "http://proxy/anthropic"), ("openai", "http://h:1/v1/"), ("openai", "https://h")],
+)
+def test_addresses_are_kept_as_they_are(kind: str, url: str) -> None:
+    text = f"providers: {{p: {{kind: {kind}, model: m, api_key: none, base_url: '{url}'}}}}"
+    assert parse_settings(text, "c.yaml", {}).model_dump()["providers"]["p"]["base_url"] == url
+
+
+def test_platforms_addresses_and_ids_are_kept_as_they_are() -> None:
+    text = telegram("base_url: 'http://h/bot'\n    allow: [1, '501']\n    admins: [7]")
+    text += slack("base_url: 'http://h/api'\n    allow: [U1]\n    admins: [W2]").removeprefix("channels:\n")
+    channels = parse_settings(text, "c.yaml", {}).model_dump()["channels"]
+    assert [channels["telegram"][key] for key in ("base_url", "allow", "admins")] == [
+        "http://h/bot",
+        (1, 501),
+        (7,),
+    ]
+    assert [channels["slack"][key] for key in ("base_url", "allow", "admins")] == [
+        "http://h/api",
+        ("U1",),
+        ("W2",),
+    ]
+
+
+def test_settings_do_not_change_after_reading() -> None:
+    with pytest.raises(ValidationError):
+        Settings().data_dir = "elsewhere"  # type: ignore[misc]  # that it is refused is what is tested
 
 
 def test_empty_texts_are_null_where_null_may_be() -> None:

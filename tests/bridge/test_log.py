@@ -139,9 +139,11 @@ def test_auto_is_pretty_and_coloured_on_a_terminal_only(monkeypatch: pytest.Monk
     assert lines(pipe)[0]["event"] == "hello"
 
 
-@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_pretty_without_colours_names_the_zone(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
+@pytest.mark.parametrize(("stream", "no_color"), [(io.StringIO(), ""), (Terminal(), "1")])
+def test_pretty_without_colours_names_the_zone(
+    stream: io.StringIO, no_color: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
     configure_logging(settings("level: info, format: pretty"), stream)
     structlog.get_logger("bridge.test").info("hello", n=1)
     assert "\x1b" not in stream.getvalue()
@@ -152,11 +154,12 @@ def test_a_chats_text_can_neither_forge_a_line_nor_steer_the_terminal(monkeypatc
     monkeypatch.setenv("NO_COLOR", "1")
     stream = configured("level: info, format: pretty")
     structlog.get_logger("bridge.test").info("x", text="a\n2026-01-01 [info] forged \x1b[2J\r\x9b1m")
+    logging.getLogger("httpx").warning("a\n2026-01-01 [info] forged \x1b[2J\r\x9b1m")
     try:
         raise RuntimeError("\x1b[2J")
     except RuntimeError:
         structlog.get_logger("bridge.test").exception("y")
-    assert len([line for line in stream.getvalue().splitlines() if line.startswith("20")]) == 2
+    assert len([line for line in stream.getvalue().splitlines() if line.startswith("20")]) == 3
     assert "\x1b" not in stream.getvalue()
     assert "\x9b" not in stream.getvalue()
 
@@ -234,6 +237,20 @@ def test_an_exception_that_nobody_caught_is_told_without_the_secret() -> None:
     assert (first["event"], first["level"], second["thread"]) == ("app.crashed", "critical", "worker")
     assert HIDDEN in str(first["exception"])
     assert TOKEN not in stream.getvalue()
+
+
+def test_a_thread_that_leaves_by_itself_is_no_crash() -> None:
+    stream = configured()
+    thread = threading.Thread(target=sys.exit)
+    thread.start()
+    thread.join()
+    assert stream.getvalue() == ""
+
+
+def test_without_a_stream_it_is_standard_error_as_it_is_now(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(settings())
+    structlog.get_logger("bridge.test").info("hello")
+    assert json.loads(capsys.readouterr().err)["event"] == "hello"
 
 
 def test_ctrl_c_stays_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
