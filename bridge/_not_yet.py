@@ -22,8 +22,6 @@ ASKS: tuple[tuple[Path, Callable[[object], bool]], ...] = (
     (("tools", "reminders", "enabled"), _is_on),
     (("tools", "web_fetch", "enabled"), _is_on),
     (("tools", "mcp"), _is_set),
-    (("channels", "telegram", "mode"), lambda value: value == "webhook"),
-    (("channels", "telegram", "webhook"), _is_set),
     (("channels", "slack", "mode"), lambda value: value == "http"),
     (("channels", "slack", "http"), _is_set),
     (("health", "port"), _is_set),

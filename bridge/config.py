@@ -114,6 +114,17 @@ def _channel_problems(data: Mapping[str, object]) -> Iterator[tuple[KeyPath, str
         for name, section in channels.items():
             if section is None:
                 yield ("channels", name), "is empty; write {} behind it to switch it on, or take it out"
+        yield from _webhook_problems(_block(channels, "telegram"))
+
+
+def _webhook_problems(telegram: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+    """That mode and block fit each other; what is in the block, the channel itself looks at when it starts."""
+    path = ("channels", "telegram", "webhook")
+    if telegram.get("mode") == "webhook":
+        if not telegram.get("webhook"):
+            yield path, 'is missing; mode webhook needs it: {url: "https://bot.example.org/telegram"}'
+    elif telegram.get("webhook"):
+        yield path, "is for mode: webhook; set that, or take this out"
 
 
 def _provider_problems(data: Mapping[str, object], filled: Set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:

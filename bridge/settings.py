@@ -173,7 +173,9 @@ class TelegramSettings(Section):
     token: TelegramToken = Field(description="from @BotFather")
     base_url: TelegramUrl = Field("https://api.telegram.org/bot", description="of your own Bot API server, if any")
     mode: Literal["polling", "webhook"] = Field("polling", description="how updates come in")
-    webhook: dict[str, object] | None = Field(None, description="for mode webhook")
+    webhook: dict[str, object] | None = Field(
+        None, description="for mode webhook: {url: …, host: 127.0.0.1, port: 8443, secret: null}"
+    )
     allow: tuple[TelegramId, ...] = Field((), description="user ids; others pair with a code (steadybot allow)")
     admins: tuple[TelegramId, ...] = Field((), description="user ids that may stop anybody's answer")
     group_trigger: Literal["mention", "all"] = Field(

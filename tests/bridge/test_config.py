@@ -386,14 +386,24 @@ MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
             ],
         ),
     ],
-    "not yet": [
+    "webhook": [
         (
-            telegram("mode: webhook\n    webhook: {url: 'https://x'}"),
+            telegram("mode: webhook"),
             [
-                f'4: channels.telegram.mode: "webhook" {NOT_YET}',
-                f"5: channels.telegram.webhook: {NOT_YET}",
+                "2: channels.telegram.webhook: is missing; mode webhook needs it: "
+                '{url: "https://bot.example.org/telegram"}'
             ],
         ),
+        (
+            telegram("webhook: {url: 'https://x/y'}"),
+            ["4: channels.telegram.webhook: is for mode: webhook; set that, or take this out"],
+        ),
+        (
+            telegram("webhook: https://x/y\n    mode: webhook"),
+            ['4: channels.telegram.webhook: must be a block of keys; "https://x/y" was given'],
+        ),
+    ],
+    "not yet": [
         (
             slack("mode: http\n    http: {port: 1}"),
             [f'5: channels.slack.mode: "http" {NOT_YET}', f"6: channels.slack.http: {NOT_YET}"],
@@ -450,6 +460,7 @@ def test_what_is_left_empty_is_the_defaults(text: str) -> None:
         "providers: {p: {kind: anthropic, model: m, api_key: sk-proj-0123456789abcdef, base_url: 'http://proxy'}}",
         telegram("base_url: 'http://127.0.0.1:8081/bot'\n    allow: [1, '501', '${ID}']"),
         slack("base_url: 'http://127.0.0.1:1/api'\n    allow: [U012AB3CD]\n    admins: [W012]"),
+        telegram("mode: webhook\n    webhook: {url: 'https://x/y', port: 8443}"),
         slack("mode: socket\n    http: null\n    signing_secret: null"),
         "agent: {fallback: [], provider: offline}",
         "agent: {provider: ''}",

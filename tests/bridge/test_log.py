@@ -344,6 +344,9 @@ def test_secrets_in_blocks_that_are_kept_as_they_are_are_known() -> None:
     class Holder(Settings):
         extra: dict[str, object]
 
+    webhook = "mode: webhook, webhook: {url: 'https://x/y', secret: secret-word-of-mine}"
+    text = f"channels:\n  telegram: {{token: '{TOKEN}', {webhook}}}\n"
+    assert secrets_of(parse_settings(text, "c", {})) == {TOKEN, "secret-word-of-mine"}
     holder = Holder(extra={"x": {"env": {"API_KEY": "secret-1", "PATH": "/usr/bin"}}, "secret": "secret-2"})
     assert secrets_of(holder) == {"secret-1", "secret-2"}
 
