@@ -137,8 +137,9 @@ async def _recover(parts: AgentParts, run: Run, action: Action) -> AsyncGenerato
                 await parts.memory.flush(run.tool_context.session_id, report.dropped, "overflow")
             yield DefenceActed("recovery.compact", {"dropped": len(report.dropped), "smaller": report.smaller})
             if not report.smaller:
-                async for event in _recover(parts, run, Reset(ErrorKind.OVERFLOW)):
-                    yield event
+                async with aclosing(_recover(parts, run, Reset(ErrorKind.OVERFLOW))) as events:
+                    async for event in events:
+                        yield event
         case Sanitize(drop_thinking):
             yield run.keeper.sanitize_all(run.messages, drop_thinking=drop_thinking)
         case SendAgain():
@@ -160,6 +161,7 @@ async def _recover(parts: AgentParts, run: Run, action: Action) -> AsyncGenerato
 async def _reset(parts: AgentParts, run: Run) -> None:
     """Only the working copy is cleared; the user's last message stays, so that "go on" works."""
     run.keep_partial()
+    list(run.keeper.repair(run.messages))
     run.kept = run.new_messages()
     dropped = run.keeper.clear(run.messages, run.head)
     await parts.memory.flush(run.tool_context.session_id, dropped, "reset")

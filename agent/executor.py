@@ -81,6 +81,8 @@ class AgentExecutor:
                 run.keep_partial()
             yield run.shown.note(end.notice)
         finally:
+            # The last step's messages met no repair yet, and they are stored as they stand now.
+            list(self._keeper.repair(self.messages))
             self.last_run_new_messages = run.new_messages()
         yield RunFinished(outcome, run.shown.text, run.model.name, run.usage, run.steps)
 
@@ -107,8 +109,8 @@ class AgentExecutor:
 
     async def _loop(self, run: Run) -> AsyncGenerator[Event, None]:
         run.token.raise_if_cancelled()
-        async for event in self._trim(run):
-            yield event
+        for acted in await self._trim(run):
+            yield acted
         while run.steps < self._parts.settings.max_turns:
             run.token.raise_if_cancelled()
             async with aclosing(ask(self._parts, run)) as events:
@@ -125,16 +127,16 @@ class AgentExecutor:
                 async for event in events:
                     yield event
             self._add_steering()
-        async for event in self._close_at_limit(run):
-            yield event
+        async with aclosing(self._close_at_limit(run)) as events:
+            async for event in events:
+                yield event
 
-    async def _trim(self, run: Run) -> AsyncGenerator[Event, None]:
+    async def _trim(self, run: Run) -> list[DefenceActed]:
         """Defence 1: once, before the loop. What is dropped is remembered before anything is sent."""
         report = self._keeper.trim(self.messages, run.model)
         if report.dropped:
             await self._parts.memory.flush(self._tool_context.session_id, report.dropped, "trim")
-        for acted in self._keeper.acted(report):
-            yield acted
+        return list(self._keeper.acted(report))
 
     async def _close_at_limit(self, run: Run) -> AsyncGenerator[Event, None]:
         """Asks for a closing summary without tools; the prompt is taken out again, by identity."""

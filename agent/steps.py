@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 
 from agent.cancel import AgentCancelledError
 from agent.events import DefenceActed, Event, ToolFinished, ToolStarted
@@ -49,8 +50,9 @@ class ToolStep:
         try:
             for call in calls:
                 self._run.token.raise_if_cancelled()
-                async for event in self._one(call, broken.get(call["id"])):
-                    yield event
+                async with aclosing(self._one(call, broken.get(call["id"]))) as events:
+                    async for event in events:
+                        yield event
         except AgentCancelledError:
             unanswered = self._texts.cancelled_result
             raise
