@@ -90,6 +90,26 @@ async def test_a_write_that_fails_undoes_itself_alone_and_its_caller_alone_hears
     assert store.commits - before == 2
 
 
+async def test_a_fault_that_ends_the_whole_transaction_is_told_to_all_in_it(store: SqliteStore) -> None:
+    def ends_it(db: sqlite3.Connection) -> None:
+        db.execute("ROLLBACK")  # as SQLite does by itself for some faults of the disk
+        raise sqlite3.OperationalError("the disk is gone")
+
+    gate = Gate(store)
+    await until(gate.inside.is_set)
+    together = [
+        asyncio.create_task(call) for call in (store.count("a"), store._writer.write(ends_it), store.count("b"))
+    ]
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await gate.task
+    for outcome in await asyncio.gather(*together, return_exceptions=True):
+        assert isinstance(outcome, StoreError)
+        assert "the disk is gone" in str(outcome)
+    await store.count("c")
+    assert await store.counters() == {"c": 1}
+
+
 async def test_a_caller_that_is_cancelled_leaves_its_write_and_the_writer_going(store: SqliteStore) -> None:
     gate = Gate(store)
     await until(gate.inside.is_set)
