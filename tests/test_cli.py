@@ -67,7 +67,7 @@ def test_a_wrong_config_is_code_2_with_every_mistake(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         'steadybot: config.yaml:1: dat_dir: unknown key; did you mean "data_dir"?',
-        "steadybot: config.yaml:2: agent.max_turns: must be a whole number",
+        'steadybot: config.yaml:2: agent.max_turns: must be a whole number; "many" was given',
     ]
 
 
