@@ -265,6 +265,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 # Lower than the profile's: each step of each example reads the whole store from a real file.
 StoreMachine.TestCase.settings = settings(
-    max_examples=max(40, settings().max_examples // 100), stateful_step_count=25
+    max_examples=max(25, settings().max_examples // 100), stateful_step_count=25
 )
 test_the_store = StoreMachine.TestCase
