@@ -69,13 +69,8 @@ class Summaries:
 
     async def _write(self, model: Model, conversation: Conversation, summary: Summary, texts: Texts) -> None:
         session_id = conversation.place.session_id
-        try:
-            async with self._slots, asyncio.timeout(TIME_LIMIT):
-                text = await _ask(model, summary, texts)
-        # The border to the provider's SDK; a summary that fails costs nothing, the digest stands.
-        except Exception as error:  # noqa: BLE001
-            log.info("summary.failed", session=session_id, error=type(error).__name__)
-            return
+        async with self._slots, asyncio.timeout(TIME_LIMIT):
+            text = await _ask(model, summary, texts)
         if not text:
             return
         conversation.written_summary = Summary(text, summary.turns)
@@ -88,6 +83,9 @@ class Summaries:
     def _forget(self, key: str, done: asyncio.Task[None]) -> None:
         if self._tasks.get(key) is done:
             del self._tasks[key]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            # Whatever a provider's SDK raised: a summary that fails costs nothing, the digest stands.
+            log.info("summary.failed", session=key, error=type(error).__name__)
 
 
 async def _ask(model: Model, summary: Summary, texts: Texts) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -32,12 +31,23 @@ async def connect(path: Path, *, read_only: bool = False) -> aiosqlite.Connectio
     with told_as(StoreUnusable, path):
         # Transactions are begun by us: the driver's own would not cover savepoints.
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(connection.close)
             await call(connection, _prepare, path, read_only)
-        except BaseException:
-            await asyncio.shield(connection.close())
-            raise
+            undo.pop_all()
     return connection
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Committed at the end; where it does not come to its end, or the commit fails, nothing was written."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 async def call(
@@ -114,17 +124,12 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
     """Brings the file from this version to the program's, each step in a transaction."""
     steps = migrations()
     for number in range(version + 1, len(steps) + 1):
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(db):
             # Another process may have done this step while we waited for the lock.
             if db.execute("PRAGMA user_version").fetchone()[0] < number:
                 for statement in _statements(steps[number - 1]):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {number}")
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
         log.info("store.migrated", version=number)
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 import aiosqlite
 
 from bridge.errors import StoreError
-from bridge.store._connection import call, told_as
+from bridge.store._connection import call, told_as, transaction
 
 T = TypeVar("T")
 
@@ -95,15 +95,8 @@ class GroupWriter:
 
 def _transaction(db: sqlite3.Connection, bodies: list[Body]) -> list[object]:
     """Results of the bodies, or the exception of each that failed, which undid that one alone."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        outcomes: list[object] = [_guarded(db, body) for body in bodies]
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    return outcomes
+    with transaction(db):
+        return [_guarded(db, body) for body in bodies]
 
 
 def _guarded(db: sqlite3.Connection, body: Body) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -46,12 +47,11 @@ class SqliteStore:
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
         """Opens or makes the file and brings it to this version. Raises bridge.errors.StoreUnusable."""
-        writing = await connect(path)
-        try:
+        async with AsyncExitStack() as undo:
+            writing = await connect(path)
+            undo.push_async_callback(writing.close)
             reading = await connect(path, read_only=True)
-        except BaseException:
-            await writing.close()
-            raise
+            undo.pop_all()
         return cls(path, writing, reading)
 
     @property
