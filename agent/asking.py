@@ -89,16 +89,16 @@ async def _stream(parts: AgentParts, run: Run, *, allow_tools: bool) -> AsyncGen
 
 
 def _with_unique_ids(answer: ModelAnswer) -> ModelAnswer:
-    """Some models give every call of an answer the same id; each result must find its own call."""
+    """Some models give every call of an answer the same id, or none; each result must find its own call."""
     ids = [block["id"] for block in answer.content if block["type"] == "tool_use"]
-    if len(set(ids)) == len(ids):
+    if len({"", *ids}) == len(ids) + 1:
         return answer
-    seen: set[str] = set()
+    seen = {""}
     content: list[Block] = []
     broken = dict(answer.broken_inputs)
     for place, block in enumerate(answer.content):
         if block["type"] == "tool_use" and block["id"] in seen:
-            fresh = f"{block['id']}_{place}"
+            fresh = f"{block['id'] or 'call'}_{place}"
             if block["id"] in broken and not block["input"]:
                 broken[fresh] = broken[block["id"]]
             content.append({**block, "id": fresh})
