@@ -49,6 +49,7 @@ class Bot:
     def __init__(self, config_file: Path) -> None:
         self._config_file = config_file
         self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Until it says that it is ready."""
@@ -71,7 +72,8 @@ class Bot:
         assert self._process is not None
         self._process.kill()
         await self._process.wait()
-        await self._reading
+        if self._reading is not None:
+            await self._reading
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +88,8 @@ class Bot:
         assert self._process is not None
         self._process.terminate()
         code = await asyncio.wait_for(self._process.wait(), 30)
-        await self._reading
+        if self._reading is not None:
+            await self._reading
         return code
 
     @staticmethod
