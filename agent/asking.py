@@ -38,6 +38,7 @@ async def ask(parts: AgentParts, run: Run, *, allow_tools: bool = True) -> Async
     Raises AgentCancelledError, or RunEnds where nothing more can be done.
     """
     run.steps += 1
+    run.answer = None
     run.shown.next_step()
     while True:
         for acted in run.keeper.repair(run.messages):

@@ -74,9 +74,9 @@ class Run:
         return self.models[0]
 
     def keep_partial(self) -> None:
-        """Text of a step whose answer never came whole, as far as it was shown."""
+        """Text of a step whose answer never came whole, as far as it was shown; a whole one is kept already."""
         partial = self.shown.step_text
-        if partial.strip() and self.messages[-1]["role"] == "user":
+        if self.answer is None and partial.strip() and self.messages[-1]["role"] == "user":
             self.messages.append(assistant_message(text_block(partial)))
 
     def new_messages(self) -> list[Message]:

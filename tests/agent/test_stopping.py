@@ -67,6 +67,13 @@ async def test_a_running_tool_is_cancelled_and_the_later_ones_are_answered() -> 
     assert b.runner.abandoned == 0
 
 
+async def test_what_was_said_before_a_cancelled_tool_is_kept_once() -> None:
+    b = bench(ScriptedModel([Say("I look it up.", [Call("hang")])]), tools=[HangingTool()])
+    new = ended(b, await run_and_cancel_at(b, lambda event: isinstance(event, ToolStarted)))
+    said = [block for message in new[1:] for block in blocks_of(message) if block["type"] == "text"]
+    assert said == [text_block("I look it up."), text_block(ENGLISH.cancelled)]
+
+
 async def test_a_tool_that_swallows_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.toolrun.STOP_GRACE", 0.01)
     hang = HangingTool(stubborn=True)
