@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -29,6 +30,9 @@ async def connect(path: Path, *, read_only: bool = False) -> aiosqlite.Connectio
     """A connection with a thread of its own. Raises StoreUnusable."""
     uri = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
     with told_as(StoreUnusable, path):
+        # Tried first without aiosqlite: its thread outlives an opening that failed, and then speaks to a loop that
+        # may be gone, with a traceback beside our one clear line.
+        await asyncio.to_thread(lambda: sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT).close())
         # Transactions are begun by us: the driver's own would not cover savepoints.
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT)
         async with AsyncExitStack() as undo:
