@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import httpx2
 import openai
-from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
 
 from agent.errors import StreamBroken
 from agent.events import TextDelta, ThinkingDelta, Usage
 from agent.messages import Block, text_block
 from agent.models._openai_messages import ReasoningField, opaque_block
-from agent.models._wire import Delta, TextJoiner, json_object, tool_input, unique_id
+from agent.models._wire import Delta, TextJoiner, Wire, count, json_object, tool_input, unique_id
 from agent.ports import BrokenInput, ModelAnswer, StopReason
 
 _STOP_REASONS: Mapping[str, StopReason] = {
@@ -60,11 +56,12 @@ class _Calls:
         self.calls: list[_GrowingCall] = []
         self._by_index: dict[int, _GrowingCall] = {}
 
-    def feed(self, delta: ChoiceDeltaToolCall) -> None:
-        function = delta.function
-        call_id, name = delta.id or "", (function.name or "") if function is not None else ""
-        arguments = _as_text(function.arguments) if function is not None else ""
-        index = cast("int | None", delta.index)
+    def feed(self, delta: Wire) -> None:
+        function: Wire = delta.get("function") or {}
+        call_id: str = delta.get("id") or ""
+        name: str = function.get("name") or ""
+        arguments = _as_text(function.get("arguments"))
+        index: int | None = delta.get("index")
         call = self._candidate(index, call_id)
         if call is None or self._starts_another(call, index, call_id, name, arguments):
             call = _GrowingCall()
@@ -73,8 +70,7 @@ class _Calls:
             self._by_index[index] = call
         call.id = call.id or call_id
         call.name = call.name or name
-        if delta.model_extra:
-            call.extra = delta.model_extra.get("extra_content") or call.extra
+        call.extra = delta.get("extra_content") or call.extra
         if arguments:
             call.parts.append(call.joiner.feed(arguments))
 
@@ -121,41 +117,42 @@ class OpenAIAnswer:
     def stopped(self) -> bool:
         return self._finish_reason is not None
 
-    def feed(self, event: ChatCompletionChunk) -> Sequence[Delta]:
-        if event.usage is not None:
-            self._usage = _usage(event.usage)
-        choices = cast("list[Choice] | None", event.choices)
+    def feed(self, event: Wire) -> Sequence[Delta]:
+        if (error := _error_in(event)) is not None:
+            raise error
+        if usage := event.get("usage"):
+            self._usage = _usage(usage)
+        choices: list[Wire] | None = event.get("choices")
         if not choices:
-            _raise_if_error(event)
             return ()
         choice = choices[0]
-        delta = cast("ChoiceDelta | None", choice.delta)
-        shown = self._grow(delta) if delta is not None else ()
-        if choice.finish_reason:
-            self._finish_reason = choice.finish_reason
-            if self._finish_reason in _CUT_OFF:
-                raise StreamBroken(f"the provider could not go on: {self._finish_reason}")
+        delta: Wire | None = choice.get("delta")
+        shown = self._grow(delta) if delta else ()
+        if reason := choice.get("finish_reason"):
+            if reason in _CUT_OFF:
+                raise StreamBroken(f"the provider could not go on: {reason}")
+            self._finish_reason = reason
         return shown
 
-    def _grow(self, delta: ChoiceDelta) -> Sequence[Delta]:
+    def _grow(self, delta: Wire) -> Sequence[Delta]:
         shown: list[Delta] = []
-        if delta.model_extra and (thought := self._reasoning(delta.model_extra)):
+        if thought := self._reasoning(delta):
             shown.append(ThinkingDelta(thought))
-        if delta.content and (text := self._text_joiner.feed(_content_text(delta.content))):
+        content = delta.get("content")
+        if content and (text := self._text_joiner.feed(_content_text(content))):
             self._text.append(text)
             shown.append(TextDelta(text))
-        if delta.tool_calls:
-            for call in delta.tool_calls:
-                self._calls.feed(call)
-        if delta.refusal:
+        for call in delta.get("tool_calls") or ():
+            self._calls.feed(call)
+        if delta.get("refusal"):
             self._refused = True
         return shown
 
-    def _reasoning(self, extra: Mapping[str, object]) -> str:
+    def _reasoning(self, delta: Wire) -> str:
         """DeepSeek and those after it write `reasoning_content`, others `reasoning`, and some both."""
         fields: tuple[ReasoningField, ...] = ("reasoning_content", "reasoning")
         for name in fields:
-            found = extra.get(name)
+            found = delta.get(name)
             if isinstance(found, str) and found:
                 self.reasoning_field = self.reasoning_field or name
                 text = self._thinking_joiner.feed(found)
@@ -188,12 +185,16 @@ class OpenAIAnswer:
         return ModelAnswer(content, stop, self._usage, broken)
 
 
-def _raise_if_error(event: ChatCompletionChunk) -> None:
-    """vLLM and LMDeploy send an error inside the stream as the chunk itself, where the SDK doesn't see it."""
-    extra = event.model_extra or {}
-    message = extra.get("message")
-    if cast("str | None", event.object) == "error" and isinstance(message, str):
-        raise openai.APIError(message, httpx2.Request("POST", "/chat/completions"), body=extra)
+def _error_in(event: Wire) -> openai.APIError | None:
+    """An error inside the stream, as the SDK raises it. vLLM and LMDeploy send it as the chunk itself."""
+    body: object = event.get("error")
+    message = body.get("message") if isinstance(body, dict) else None
+    if not body and event.get("object") == "error":
+        body, message = event, event.get("message")
+    if not body:
+        return None
+    text = message if isinstance(message, str) and message else "An error occurred during streaming"
+    return openai.APIError(text, httpx2.Request("POST", "/chat/completions"), body=body)
 
 
 def _content_text(content: object) -> str:
@@ -205,7 +206,10 @@ def _content_text(content: object) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _usage(usage: CompletionUsage) -> Usage:
-    details = usage.prompt_tokens_details
-    cached = (details.cached_tokens or 0) if details is not None else 0
-    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cache_read_tokens=cached)
+def _usage(usage: Wire) -> Usage:
+    details: Wire = usage.get("prompt_tokens_details") or {}
+    return Usage(
+        count(usage.get("prompt_tokens")),
+        count(usage.get("completion_tokens")),
+        cache_read_tokens=count(details.get("cached_tokens")),
+    )

@@ -6,88 +6,179 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol, TypeAlias, TypeVar
+from itertools import groupby
+from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
+import aiohttp
 import httpx2
 
 from agent.errors import StreamBroken
 from agent.events import TextDelta, ThinkingDelta
 from agent.messages import JsonObject
+from agent.models._sse import SseDecoder
 from agent.ports import BrokenInput
 
 TAIL_TIMEOUT = 5.0
 """Seconds that a server may keep the stream open after the model has stopped; usage comes in this time."""
 
+CONNECTIONS = httpx2.Limits(max_connections=10_000, keepalive_expiry=60.0)
+"""More than a process may have files open: how many run at once is the bridge's to say, and a stream that waits
+for a connection would look like a provider that is silent. An idle one is kept for as long as a tool may run."""
+
 Delta: TypeAlias = "TextDelta | ThinkingDelta"
-EventT_contra = TypeVar("EventT_contra", contravariant=True)
-EventT = TypeVar("EventT")
+Wire: TypeAlias = dict[str, Any]
+"""JSON as a provider sent it: of unknown shape until it is looked at."""
+
+_WRONG_SHAPE = (AttributeError, KeyError, TypeError)
 
 
-class Collector(Protocol[EventT_contra]):
+class Collector(Protocol):
     """Takes the events of one stream and keeps the answer that they make up. No I/O."""
 
     @property
     def stopped(self) -> bool:
         """Whether the provider has said why the model stopped."""
 
-    def feed(self, event: EventT_contra) -> Sequence[Delta]:
-        """What the event adds to the answer for people to see."""
+    def feed(self, event: Wire) -> Sequence[Delta]:
+        """What the event adds to the answer for people to see.
+
+        Raises the SDK's error where the event is one, StreamBroken, and `_WRONG_SHAPE` for an unknown shape.
+        """
+
+
+class Crowd:
+    """How many streams are open in this process, and what follows for each: a pause between two reads, so that
+    one wake-up brings what came in the meantime. A wake-up costs more than an event (docs/decisions/0006)."""
+
+    FROM, FULL = 50, 1000
+    LONGEST = 0.15
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def pause(self) -> float:
+        """Seconds: none up to `FROM` streams, growing to `LONGEST` at `FULL`."""
+        share = (self.open - self.FROM) / (self.FULL - self.FROM)
+        return self.LONGEST * min(max(share, 0.0), 1.0)
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+
+CROWD = Crowd()
+"""This process's: all models share one core."""
 
 
 async def read_stream(
-    events: AsyncIterator[EventT],
-    answer: Collector[EventT],
+    chunks: AsyncIterator[bytes],
+    answer: Collector,
     *,
     timeout: float,
-    faults: tuple[type[Exception], ...] = (),
-    stalls: tuple[type[Exception], ...] = (),
+    faults: tuple[type[Exception], ...],
+    crowd: Crowd = CROWD,
 ) -> AsyncGenerator[Delta, None]:
-    """Feeds a stream to `answer` and yields its deltas.
+    """Feeds the body of a stream to `answer` and yields its deltas, those of one read joined.
 
     `timeout` is the silence in seconds that the HTTP client's own read timeout ends (so no timer is made for a
-    chunk); `faults` are the SDK's errors, `stalls` those that it makes of a read timeout. After the model has
-    stopped only the usage comes: there a fault, or a server that holds the line, does no harm.
+    chunk); `faults` are the SDK's errors, as `answer` raises them. After the model has stopped only the usage
+    comes: there a fault, or a server that holds the line, does no harm.
 
-    Raises StreamBroken, and the SDK's errors as they are.
+    Raises StreamBroken, and `faults` as they are.
     """
-    with _silent_faults(timeout, stalls):
-        async for event in events:
-            for delta in _fed(answer, event):
+    reading = _Reading(answer, faults)
+    with crowd.one_more(), _silent_faults(timeout):
+        async for chunk in chunks:
+            for delta in reading.feed(chunk):
                 yield delta
+            reading.raise_fault()
             if answer.stopped:
                 break
+            # The first text is never delayed, nor what comes while few are talking.
+            if reading.shown and (pause := crowd.pause()):
+                await asyncio.sleep(pause)
+        if not answer.stopped:
+            for delta in reading.end():
+                yield delta
+            reading.raise_fault()
         late: list[Delta] = []
-        with suppress(TimeoutError, StreamBroken, httpx2.RequestError, json.JSONDecodeError, *faults):
+        with suppress(TimeoutError, StreamBroken, httpx2.RequestError, aiohttp.ClientError, UnicodeDecodeError):
             async with asyncio.timeout(TAIL_TIMEOUT):
-                async for event in events:
-                    late.extend(_fed(answer, event))
+                async for chunk in chunks:
+                    late.extend(reading.feed(chunk))
         for delta in late:
             yield delta
     if not answer.stopped:
         raise StreamBroken("the stream ended before the model had finished")
 
 
-def _fed(answer: Collector[EventT], event: EventT) -> Sequence[Delta]:
+class _Reading:
+    """From bytes to deltas. A fault is kept until what came before it was handed out."""
+
+    def __init__(self, answer: Collector, faults: tuple[type[Exception], ...]) -> None:
+        self.shown = False
+        self._answer = answer
+        self._decoder = SseDecoder()
+        self._faults: tuple[type[Exception], ...] = (StreamBroken, *faults)
+        self._fault: Exception | None = None
+
+    def feed(self, chunk: bytes) -> list[Delta]:
+        return self._take(self._decoder.feed(chunk))
+
+    def end(self) -> list[Delta]:
+        return self._take(self._decoder.end())
+
+    def raise_fault(self) -> None:
+        if self._fault is not None and not self._answer.stopped:
+            raise self._fault
+
+    def _take(self, events: list[tuple[str, str]]) -> list[Delta]:
+        found: list[Delta] = []
+        try:
+            for name, data in events:
+                if data and not data.startswith("[DONE]"):
+                    found.extend(_fed(self._answer, name, data))
+        except self._faults as fault:
+            self._fault = fault
+        self.shown = self.shown or bool(found)
+        return _joined(found) if len(found) > 1 else found
+
+
+def _fed(answer: Collector, name: str, data: str) -> Sequence[Delta]:
     try:
+        event = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        if name != "error":
+            raise StreamBroken("a chunk of the stream is not JSON") from error
+        event = {"error": {"message": data}}
+    try:
+        event.setdefault("type", name)
         return answer.feed(event)
-    except (AttributeError, TypeError) as error:
-        # The SDKs don't validate: an event that is JSON of another shape than the API's shows here.
-        raise StreamBroken(f"an event of the stream has an unknown shape: {str(event)[:200]}") from error
+    except _WRONG_SHAPE as error:
+        raise StreamBroken(f"an event of the stream has an unknown shape: {data[:200]}") from error
+
+
+def _joined(deltas: list[Delta]) -> list[Delta]:
+    """Neighbours of one kind as one."""
+    return [kind("".join(delta.text for delta in group)) for kind, group in groupby(deltas, type)]
 
 
 @contextmanager
-def _silent_faults(timeout: float, stalls: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Faults that an SDK lets through as its HTTP library's or JSON parser's."""
-    stalled: tuple[type[Exception], ...] = (httpx2.TimeoutException, *stalls)
+def _silent_faults(timeout: float) -> Iterator[None]:
+    """Faults of the way to the provider, as the HTTP libraries raise them."""
     try:
         yield
-    except stalled as error:
+    except httpx2.TimeoutException as error:
         raise StreamBroken(f"nothing arrived for {timeout:g} s") from error
-    except httpx2.RequestError as error:
+    except (httpx2.RequestError, aiohttp.ClientError) as error:
         raise StreamBroken(f"the connection broke: {error}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StreamBroken("a chunk of the stream is not JSON") from error
+    except UnicodeDecodeError as error:
+        raise StreamBroken("a chunk of the stream is not UTF-8") from error
 
 
 def tool_input(raw: str, *, cut_off: bool) -> JsonObject | BrokenInput:
@@ -122,6 +213,11 @@ def unique_id(found: str | None, taken: set[str]) -> str:
     call_id = found if found and found not in taken else f"call_{uuid4().hex[:24]}"
     taken.add(call_id)
     return call_id
+
+
+def count(value: object) -> int:
+    """A number of tokens as a provider sent it; 0 for what is none."""
+    return value if isinstance(value, int) else 0
 
 
 class TextJoiner:

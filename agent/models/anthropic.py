@@ -7,12 +7,10 @@ from contextlib import aclosing
 from typing import cast
 
 import anthropic
+import httpx2
 from anthropic.types import (
     CacheControlEphemeralParam,
     MessageParam,
-    RawContentBlockDelta,
-    RawContentBlockStartEvent,
-    RawMessageStreamEvent,
     TextBlockParam,
     ToolParam,
 )
@@ -20,7 +18,7 @@ from anthropic.types import (
 from agent.errors import StreamBroken
 from agent.events import TextDelta, ThinkingDelta, Usage
 from agent.messages import Block, JsonObject, Message, blocks_of, text_block
-from agent.models._wire import Delta, TextJoiner, read_stream, tool_input, unique_id
+from agent.models._wire import CONNECTIONS, Delta, TextJoiner, Wire, count, read_stream, tool_input, unique_id
 from agent.ports import BrokenInput, ModelAnswer, ModelEvent, ModelRequest, StopReason, ToolSpec
 
 BASE_URL = "https://api.anthropic.com"
@@ -70,11 +68,12 @@ class AnthropicModel:
             default_headers={"X-Api-Key": api_key} if base_url else None,
             timeout=timeout,
             max_retries=0,
+            http_client=anthropic.DefaultAioHttpClient(timeout=timeout, limits=CONNECTIONS),
         )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         answer = AnthropicAnswer()
-        response = await self._client.messages.create(
+        asked = self._client.messages.with_streaming_response.create(
             model=self.model,
             max_tokens=self.max_output_tokens,
             system=_system(request.system) if request.system else anthropic.omit,
@@ -83,15 +82,13 @@ class AnthropicModel:
             tool_choice={"type": "none"} if request.tools and not request.allow_tools else anthropic.omit,
             stream=True,
         )
-        try:
-            events = read_stream(
-                aiter(response), answer, timeout=self._timeout, faults=(anthropic.AnthropicError,)
+        async with asked as response:
+            deltas = read_stream(
+                response.iter_bytes(), answer, timeout=self._timeout, faults=(anthropic.APIError,)
             )
-            async with aclosing(events) as deltas:
+            async with aclosing(deltas):
                 async for delta in deltas:
                     yield delta
-        finally:
-            await response.close()
         yield answer.result()
 
     async def check(self) -> None:
@@ -164,20 +161,16 @@ class _GrowingBlock:
 
     __slots__ = ("data", "id", "input", "joiner", "kind", "name", "parts", "signature")
 
-    def __init__(self, event: RawContentBlockStartEvent) -> None:
-        block = event.content_block
-        self.kind: str = block.type
+    def __init__(self, block: Wire) -> None:
+        self.kind: str = block["type"]
         self.parts: list[str] = []
         self.joiner = TextJoiner()
-        self.signature = ""
-        self.data = block.data if block.type == "redacted_thinking" else ""
-        self.id = self.name = ""
-        self.input: JsonObject = {}
-        if block.type == "tool_use":
-            self.id, self.name = block.id, block.name
-            self.input = cast("JsonObject", block.input or {})
-        elif block.type == "thinking":
-            self.signature = block.signature or ""
+        self.signature: str = block.get("signature") or ""
+        self.data: str = block.get("data") or ""
+        self.id: str = block.get("id") or ""
+        self.name: str = block.get("name") or ""
+        found = block.get("input")
+        self.input: JsonObject = found if isinstance(found, dict) else {}
 
     def add(self, text: str) -> str:
         text = self.joiner.feed(text)
@@ -200,49 +193,52 @@ class AnthropicAnswer:
     def stopped(self) -> bool:
         return self._stop_reason is not None
 
-    def feed(self, event: RawMessageStreamEvent) -> Sequence[Delta]:
-        match event.type:
+    def feed(self, event: Wire) -> Sequence[Delta]:
+        match event["type"]:
             case "content_block_delta":
-                return self._grow(event.index, event.delta)
+                return self._grow(event["index"], event["delta"])
             case "content_block_start":
-                return self._start(event)
+                return self._start(event["index"], event["content_block"])
             case "message_start":
-                self._count(event.message.usage)
+                self._count(event["message"].get("usage"))
             case "message_delta":
-                self._count(event.usage)
-                self._stop_reason = event.delta.stop_reason or self._stop_reason
+                self._count(event.get("usage"))
+                self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+            case "error":
+                raise _error(event)
         return ()
 
-    def _start(self, event: RawContentBlockStartEvent) -> Sequence[Delta]:
-        block = self._blocks[event.index] = _GrowingBlock(event)
-        content = event.content_block
-        if content.type == "text" and content.text:
-            return (TextDelta(block.add(content.text)),)
-        if content.type == "thinking" and content.thinking:
-            return (ThinkingDelta(block.add(content.thinking)),)
+    def _start(self, index: int, content: Wire) -> Sequence[Delta]:
+        block = self._blocks[index] = _GrowingBlock(content)
+        if block.kind == "text" and content.get("text"):
+            return (TextDelta(block.add(content["text"])),)
+        if block.kind == "thinking" and content.get("thinking"):
+            return (ThinkingDelta(block.add(content["thinking"])),)
         return ()
 
-    def _grow(self, index: int, delta: RawContentBlockDelta) -> Sequence[Delta]:
+    def _grow(self, index: int, delta: Wire) -> Sequence[Delta]:
         block = self._blocks.get(index)
         if block is None:
             raise StreamBroken(f"a delta for block {index}, which was not started")
-        match delta.type:
+        match delta["type"]:
             case "text_delta":
-                text = block.add(delta.text)
+                text = block.add(delta["text"])
                 return (TextDelta(text),) if text else ()
             case "thinking_delta":
-                text = block.add(delta.thinking)
+                text = block.add(delta["thinking"])
                 return (ThinkingDelta(text),) if text else ()
             case "input_json_delta":
-                block.add(delta.partial_json)
+                block.add(delta["partial_json"])
             case "signature_delta":
-                block.signature += delta.signature
+                block.signature += delta["signature"]
         return ()
 
-    def _count(self, usage: object) -> None:
+    def _count(self, usage: Wire | None) -> None:
         """Usage comes twice and grows; some servers leave the input out of the first or of the second."""
+        if usage is None:
+            return
         for name in _USAGE_FIELDS:
-            self._usage[name] = max(self._usage[name], getattr(usage, name, None) or 0)
+            self._usage[name] = max(self._usage[name], count(usage.get(name)))
 
     def result(self) -> ModelAnswer:
         """To be called when `stopped`."""
@@ -266,6 +262,12 @@ class AnthropicAnswer:
     def _reported(self) -> Usage:
         own, output, read, written = (self._usage[name] for name in _USAGE_FIELDS)
         return Usage(own + read + written, output, read, written)
+
+
+def _error(event: Wire) -> anthropic.APIStatusError:
+    """An error inside a stream as the SDK raises it: with the status 200 that the stream began with."""
+    response = httpx2.Response(200, request=httpx2.Request("POST", "/v1/messages"))
+    return anthropic.APIStatusError(str(event), response=response, body=event)
 
 
 def _input(block: _GrowingBlock, *, cut_off: bool) -> JsonObject | BrokenInput:

@@ -9,14 +9,13 @@ from urllib.parse import urlsplit
 
 import openai
 from openai.types.chat import (
-    ChatCompletionChunk,
     ChatCompletionFunctionToolParam,
     ChatCompletionMessageParam,
 )
 
 from agent.models._openai_answer import OpenAIAnswer
 from agent.models._openai_messages import ReasoningField, to_openai_messages
-from agent.models._wire import read_stream
+from agent.models._wire import CONNECTIONS, read_stream
 from agent.ports import ModelEvent, ModelRequest, ToolSpec
 
 __all__ = ["OpenAIModel", "to_openai_messages"]
@@ -48,34 +47,20 @@ class OpenAIModel:
         self._takes_completion_tokens = takes_completion_tokens(base_url or BASE_URL)
         self._reasoning_field: ReasoningField = "reasoning_content"
         self._client = openai.AsyncOpenAI(
-            api_key=api_key, base_url=base_url or BASE_URL, timeout=timeout, max_retries=0
+            api_key=api_key,
+            base_url=base_url or BASE_URL,
+            timeout=timeout,
+            max_retries=0,
+            http_client=openai.DefaultAioHttpClient(timeout=timeout, limits=CONNECTIONS),
         )
         # The SDK takes these from the environment; a key of ours with an organization of theirs is refused.
         self._client.organization = self._client.project = None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         answer = OpenAIAnswer()
-        response = await self._ask(request)
-        try:
-            events = read_stream(
-                aiter(response),
-                answer,
-                timeout=self._timeout,
-                faults=(openai.OpenAIError,),
-                stalls=(openai.APITimeoutError,),
-            )
-            async with aclosing(events) as deltas:
-                async for delta in deltas:
-                    yield delta
-        finally:
-            await response.close()
-        self._reasoning_field = answer.reasoning_field or self._reasoning_field
-        yield answer.result()
-
-    async def _ask(self, request: ModelRequest) -> openai.AsyncStream[ChatCompletionChunk]:
         messages = to_openai_messages(request.system, request.messages, reasoning_field=self._reasoning_field)
         modern, limit = self._takes_completion_tokens, self.max_output_tokens
-        return await self._client.chat.completions.create(
+        asked = self._client.chat.completions.with_streaming_response.create(
             model=self.model,
             messages=cast("list[ChatCompletionMessageParam]", messages),
             max_completion_tokens=limit if modern else openai.omit,
@@ -85,6 +70,13 @@ class OpenAIModel:
             stream=True,
             stream_options={"include_usage": True},
         )
+        async with asked as response:
+            deltas = read_stream(response.iter_bytes(), answer, timeout=self._timeout, faults=(openai.APIError,))
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    yield delta
+        self._reasoning_field = answer.reasoning_field or self._reasoning_field
+        yield answer.result()
 
     async def check(self) -> None:
         """Asks for the model's description; of a server that has none, for an answer of one token.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from agent.events import TextDelta, ThinkingDelta
 from agent.messages import Block, JsonObject, Message, user_message
@@ -37,6 +38,10 @@ class Heard:
     @property
     def thinking(self) -> str:
         return "".join(delta.text for delta in self.deltas if isinstance(delta, ThinkingDelta))
+
+    def joined(self) -> list[TextDelta | ThinkingDelta]:
+        """The deltas with neighbours of one kind as one: how many come in one read is the network's to say."""
+        return [kind("".join(delta.text for delta in group)) for kind, group in groupby(self.deltas, type)]
 
 
 async def hear(

@@ -52,7 +52,7 @@ async def test_thinking_keeps_its_place_and_its_signature(model: AnthropicModel,
         {"type": "text", "text": "I look."},
         {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Oslo"}},
     ]
-    assert heard.deltas == [ThinkingDelta("Let me"), ThinkingDelta(" see."), TextDelta("I look.")]
+    assert heard.joined() == [ThinkingDelta("Let me see."), TextDelta("I look.")]
 
 
 async def test_thinking_goes_back_unchanged_within_a_tool_loop(model: AnthropicModel, server: ModelServer) -> None:
