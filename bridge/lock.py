@@ -28,7 +28,7 @@ class DirectoryLock:
         path = self._directory / LOCK_FILE
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+", encoding="utf-8")
+            file = path.open("a+", encoding="utf-8", errors="replace")
         except OSError as error:
             raise StoreUnusable(
                 f"data_dir {self._directory}: can't be used ({error.strerror}); choose another, or mend its "
@@ -36,13 +36,18 @@ class DirectoryLock:
             ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or "?"
-            file.close()
+        except BlockingIOError as error:
+            with file:
+                file.seek(0)
+                holder = file.read().strip() or "?"
             raise StoreUnusable(
                 f"data_dir {self._directory}: in use by another steadybot (process {holder}); stop it, or choose "
                 "another data_dir"
+            ) from error
+        except OSError as error:  # some network file systems have no locks
+            file.close()
+            raise StoreUnusable(
+                f"data_dir {self._directory}: can't be locked ({error.strerror}); choose one on a local disk"
             ) from error
         self._file = file
         # Only for the other's error line; a full disk must not keep us from telling what is wrong further on.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -28,8 +29,10 @@ BUSY_TIMEOUT = 5.0
 
 async def connect(path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
     """A connection with a thread of its own. Raises StoreUnusable."""
-    uri = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
+    uri = _uri(path, read_only=read_only)
     with told_as(StoreUnusable, path):
+        if not read_only:
+            await asyncio.to_thread(_refuse_others, path)
         # Tried first without aiosqlite: its thread outlives an opening that failed, and then speaks to a loop that
         # may be gone, with a traceback beside our one clear line.
         await asyncio.to_thread(lambda: sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT).close())
@@ -37,9 +40,13 @@ async def connect(path: Path, *, read_only: bool = False) -> aiosqlite.Connectio
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(connection.close)
-            await call(connection, _prepare, path, read_only)
+            await call(connection, _prepare, read_only)
             undo.pop_all()
     return connection
+
+
+def _uri(path: Path, *, read_only: bool) -> str:
+    return f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
 
 
 @contextmanager
@@ -96,27 +103,41 @@ def _line(error: sqlite3.Error, path: Path) -> str:
     return f"{path}: {known}" if known else f"{path}: the database refused: {error}"
 
 
-def _prepare(db: sqlite3.Connection, path: Path, read_only: bool) -> None:
+def _prepare(db: sqlite3.Connection, read_only: bool) -> None:
     db.row_factory = sqlite3.Row
     db.execute("PRAGMA foreign_keys = ON")
     if read_only:
         # One text with a broken byte must not make its whole table unreadable.
         db.text_factory = partial(str, encoding="utf-8", errors="replace")
         return
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    _refuse_others(db, path, version)  # before anything is written
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
-    _migrate(db, version)
+    _migrate(db, _version(db))
+    # A file that may only be read opens without a word: this finds out now and not at the first message.
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("ROLLBACK")
 
 
-def _refuse_others(db: sqlite3.Connection, path: Path, version: int) -> None:
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_others(path: Path) -> None:
+    """Raises StoreUnusable for a file that is not ours to write to; blocks.
+
+    On a connection that can't write: one that can would fold a left-over WAL into the file on its way out, even
+    into one that it refused.
+    """
+    if not os.path.isfile(path):  # unlike Path's, it raises nothing: opening tells better what is wrong
+        return
+    with closing(sqlite3.connect(_uri(path, read_only=True), uri=True, timeout=BUSY_TIMEOUT)) as db:
+        version = _version(db)
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     known = len(migrations())
     if version > known:
         raise StoreUnusable(
             f"{path}: made by a newer steadybot (version {version}, this one knows {known}); upgrade it"
         )
-    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     # A new file is empty; in one that has a version our tables are.
     if tables and not (version and {"messages", "inbox", "outbox"} <= tables):
         raise StoreUnusable(
@@ -130,7 +151,7 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
     for number in range(version + 1, len(steps) + 1):
         with transaction(db):
             # Another process may have done this step while we waited for the lock.
-            if db.execute("PRAGMA user_version").fetchone()[0] < number:
+            if _version(db) < number:
                 for statement in _statements(steps[number - 1]):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {number}")
@@ -148,10 +169,15 @@ def migrations() -> list[str]:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script: executescript would commit the transaction that they belong in."""
+    """The statements of a script: executescript would commit the transaction that they belong in.
+
+    Raises ValueError where the last one has no end.
+    """
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+    if any(line.strip() and not line.lstrip().startswith("--") for line in statement.splitlines()):
+        raise ValueError(f"a statement without its semicolon: {statement.strip()}")

@@ -97,7 +97,7 @@ def message_value(text: str) -> Message:
     """Raises CorruptRow."""
     try:
         message = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptRow(str(error)) from error
     if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
         raise CorruptRow("not a message")

@@ -49,7 +49,7 @@ class GroupWriter:
         """Runs the body in a transaction and returns after its commit. Raises StoreError; then nothing of this
         body was written. A caller that is cancelled leaves the write going on."""
         async with self._room:
-            if self._closed:
+            if self._closed or self._task.done():
                 raise StoreError("the store is closed")
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             self._waiting.append(_Write(body, done))
@@ -60,7 +60,8 @@ class GroupWriter:
         """After everything that waits was written."""
         self._closed = True
         self._woken.set()
-        await self._task
+        # Not the task itself: where it was cancelled, the connections must be closed all the same.
+        await asyncio.wait({self._task})
 
     async def _work(self) -> None:
         while self._waiting or not self._closed:

@@ -118,7 +118,12 @@ def enqueue(db: sqlite3.Connection, outgoing: Outgoing, at: datetime, request_id
 
 def sent(db: sqlite3.Connection, row_id: int, posted: Sequence[str], at: datetime) -> None:
     _set_outgoing(db, row_id, posted, uncertain=False)
-    db.execute("UPDATE outbox SET state = 'sent', sent_at = ? WHERE id = ?", (time_text(at), row_id))
+    # Without its files: each /history would else stay in the database as a copy of all that is in it.
+    db.execute(
+        "UPDATE outbox SET state = 'sent', sent_at = ?, outgoing = json_set(outgoing, '$.files', json('[]'))"
+        " WHERE id = ?",
+        (time_text(at), row_id),
+    )
 
 
 def retry(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -42,7 +42,7 @@ class SqliteStore:
         self._writing = writing
         self._reading = reading
         self._writer = GroupWriter(writing, path)
-        self._open = True
+        self._closing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
@@ -60,11 +60,18 @@ class SqliteStore:
         return self._writer.commits
 
     async def close(self) -> None:
-        if self._open:
-            self._open = False
+        """After all that was begun. A caller that is cancelled leaves it going on; the next one waits for it."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="store close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        # Each connection is a thread that would keep the process from ending. The writing one goes last: the last
+        # connection folds the WAL into the file.
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._writing.close)
+            stack.push_async_callback(self._reading.close)
             await self._writer.close()
-            await self._reading.close()
-            await self._writing.close()
 
     async def accept(self, request: NewRequest) -> int | None:
         return await self._write(_writes.accept, request)
@@ -174,6 +181,7 @@ class SqliteStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
+        self._must_be_open()
         return await self._writer.write(lambda db: body(db, *args, **kwargs))
 
     async def _read(
@@ -181,8 +189,17 @@ class SqliteStore:
     ) -> T:
         self._must_be_open()
         with told_as(StoreError, self._path):
-            return await call(self._reading, partial(body), *args, **kwargs)
+            return await call(self._reading, _at_one_moment, lambda db: body(db, *args, **kwargs))
 
     def _must_be_open(self) -> None:
-        if not self._open:
+        if self._closing is not None:
             raise StoreError("the store is closed")
+
+
+def _at_one_moment(db: sqlite3.Connection, body: Callable[[sqlite3.Connection], T]) -> T:
+    """In one read transaction, so that a commit between two statements of the body is not half seen."""
+    db.execute("BEGIN")
+    try:
+        return body(db)
+    finally:
+        db.execute("ROLLBACK")
