@@ -86,18 +86,21 @@ class ToolRunner:
 
     async def _stop(self, task: asyncio.Task[ResultContent]) -> bool:
         task.cancel()
+        # Owned before anything is awaited: a shutdown may end the wait for a tool that does not stop.
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
         await asyncio.wait({task}, timeout=STOP_GRACE)
         if task.done():
+            self._abandoned.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.info("tool.ended_with_error", tool=task.get_name(), error=type(error).__name__)
             return True
         log.warning("tool.abandoned", tool=task.get_name())
-        self._abandoned.add(task)
-        task.add_done_callback(self._let_go)
+        task.add_done_callback(self._ended_late)
         return False
 
-    def _let_go(self, task: asyncio.Task[ResultContent]) -> None:
-        self._abandoned.discard(task)
+    @staticmethod
+    def _ended_late(task: asyncio.Task[ResultContent]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.info("tool.abandoned_ended", tool=task.get_name(), error=type(error).__name__)
 

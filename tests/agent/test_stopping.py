@@ -85,6 +85,24 @@ async def test_a_tool_that_swallows_cancellation_is_left_behind(monkeypatch: pyt
     assert b.runner.abandoned == 0
 
 
+async def test_a_shutdown_while_a_tool_is_being_stopped_leaves_it_with_an_owner() -> None:
+    hang = HangingTool(stubborn=True)
+    b = bench(ScriptedModel([Say(calls=[Call("hang")])]), tools=[hang])
+    task = asyncio.create_task(b.run())
+    await hang.started.wait()
+    b.token.cancel()
+    await until(lambda: hang.cancelled)
+    task.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert b.runner.abandoned == 1
+    finally:
+        hang.release.set()
+    await b.runner.aclose()
+    assert b.runner.abandoned == 0
+
+
 async def test_a_tool_past_its_time_is_stopped_and_the_model_is_told() -> None:
     hang = HangingTool()
     b = bench(ScriptedModel([Say(calls=[Call("hang")]), Say("it hangs")]), tools=[hang], tool_timeout=0.01)
