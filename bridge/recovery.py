@@ -17,8 +17,9 @@ from channels.base import Outgoing
 
 log = structlog.get_logger()
 
-MAX_RUNS = 3
-"""How often one request is started before it is set aside, so that one that kills the process can't for ever."""
+MAX_RUNS = 10
+"""How often one request is started before it is set aside, so that one that kills the process can't for ever; more
+often than a machine in trouble kills the process for other reasons while one request runs."""
 
 
 async def recover(

@@ -13,6 +13,7 @@ from agent.models.scripted import Call, Say, ScriptedModel, forever
 from agent.ports import ModelRequest
 from agent.texts import ENGLISH as CORE
 from bridge.access import AccessPolicy
+from bridge.recovery import MAX_RUNS
 from bridge.store.sqlite import SqliteStore
 from bridge.texts import ENGLISH
 from channels.base import Accepted, CancelReply, Place, Sender, TryLater, Undeliverable
@@ -330,11 +331,11 @@ async def test_a_request_that_ends_the_process_each_time_is_set_aside(path: Path
     async with bot(path, ScriptedModel(lambda request: Say("half", waits_for=forever))) as b:
         await b.inlet.accept(said("one"))
         await b.channel.until(lambda: bool(b.channel.replies))
-    for _ in range(2):
+    for _ in range(MAX_RUNS - 1):
         async with bot(path, ScriptedModel(lambda request: Say("half", waits_for=forever))) as b:
             await b.channel.until(lambda: bool(b.channel.replies))
     async with bot(path, ScriptedModel([])) as b:
-        assert await b.channel.texts(1) == [ENGLISH.set_aside.format(attempts=3)]
+        assert await b.channel.texts(1) == [ENGLISH.set_aside.format(attempts=MAX_RUNS)]
 
 
 async def test_a_reply_that_was_stored_but_not_sent_is_sent_after_a_restart(path: Path) -> None:

@@ -40,7 +40,8 @@ def answer(body: Raw) -> Reply:
     numbers = TOKEN.findall(last_user_text(body))
     if not last_results(body) and any(int(number.strip("#")) % 3 == 0 for number in numbers):
         return Reply("One moment. ", calls=[ToolCall("calculator", {"expression": "1+1"})], interval=0.005)
-    return Reply([f"Answer {number} " for number in numbers] + ["and ", "more"], interval=0.01)
+    text = " ".join(f"Answer {number}" for number in numbers)
+    return Reply([text, " and", " some", " more", " words"], interval=0.02)
 
 
 class Bot:
