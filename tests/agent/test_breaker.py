@@ -154,6 +154,12 @@ class TestRefusals:
             "tool_critical",
         ]
 
+    def test_a_refusal_and_two_real_failures_of_a_call_are_three_failures_of_it(self) -> None:
+        breaker = LoopBreaker()
+        rules(breaker, [("f", {"n": n}, False) for n in range(4)])
+        steps: list[Step] = [("f", {"x": 1}, False)] * 4
+        assert rules(breaker, steps) == ["", "", "tool_failures", "failures"]
+
     def test_several_calls_may_be_checked_before_they_are_recorded(self) -> None:
         breaker = LoopBreaker()
         rules(breaker, [("f", {"n": n}, False) for n in range(6)])

@@ -614,3 +614,11 @@ def test_importing_the_module_imports_no_sdk() -> None:
     names = judge.__globals__
     assert "anthropic" not in names
     assert "openai" not in names
+
+
+@pytest.mark.parametrize("sdk", ["anthropic", "openai", "httpx", "httpx2", "httpcore", "httpcore2"])
+def test_a_lost_connection_is_known_by_its_name_wherever_in_an_sdk_it_is_defined(sdk: str) -> None:
+    for module in (sdk, f"{sdk}._exceptions"):
+        lost = type("NetworkError", (Exception,), {"__module__": module})
+        assert classify(type("ReadError", (lost,), {"__module__": "elsewhere"})("gone")) is ErrorKind.TRANSIENT
+    assert classify(type("NetworkError", (Exception,), {"__module__": f"my_{sdk}"})("gone")) is ErrorKind.OTHER

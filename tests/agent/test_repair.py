@@ -570,3 +570,11 @@ class TestOpenAIHistory:
         done = drop_orphaned_tool_results_openai(messages)
         assert [message["content"] for message in done] == [None, "1", "2"]
         assert openai_violations(done) == []
+
+
+def test_a_message_without_a_role_gets_one_and_counts_as_one_repair() -> None:
+    asked = cast("Message", {"content": [{"type": "text", "text": "who am I?"}]})
+    messages = [asked]
+    assert sanitize_claude_messages(messages) == 1
+    assert messages == [{"role": "user", "content": [{"type": "text", "text": "who am I?"}]}]
+    assert sanitize_claude_messages(messages) == 0
