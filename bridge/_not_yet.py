@@ -24,7 +24,6 @@ ASKS: tuple[tuple[Path, Callable[[object], bool]], ...] = (
     (("tools", "mcp"), _is_set),
     (("channels", "slack", "mode"), lambda value: value == "http"),
     (("channels", "slack", "http"), _is_set),
-    (("health", "port"), _is_set),
 )
 """Keys, and which of their values ask for more than there is."""
 

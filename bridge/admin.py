@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bridge.errors import SteadybotError
+from bridge.export import Format, export
 from bridge.settings import Settings
 from bridge.store.sqlite import SqliteStore
 
@@ -46,6 +47,14 @@ async def list_sessions(settings: Settings) -> list[str]:
             f"{info.place.session_id}  {info.messages} messages, last {info.last_at:%Y-%m-%d %H:%M}"
             for info in await store.sessions()
         ]
+
+
+async def export_session(settings: Settings, session_id: str, form: Format) -> str:
+    """Raises SteadybotError for a session that there is not."""
+    async with _store(settings) as store:
+        if not await store.knows(session_id):
+            raise SteadybotError(f'no session "{session_id}"; `steadybot sessions` lists them')
+        return export(session_id, await store.history(session_id), form)
 
 
 async def backup(settings: Settings, target: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import perf_counter
 
 import structlog
 
@@ -85,7 +86,7 @@ class AgentBridge:
 
     async def _run(self, work: Work) -> None:
         lead = work.requests[-1]
-        await self._store_late()
+        await self.store_late()
         await self._store.start([request.request_id for request in work.requests])
         conversation = await self._conversations.get(lead.place)
         self._summaries.apply(conversation)
@@ -164,6 +165,7 @@ class AgentBridge:
             cache_read_tokens=finished.usage.cache_read_tokens,
         )
         self._metrics.count(f"run.{finished.outcome}")
+        self._metrics.count_tokens(finished.usage)
         await self._store_end(run, conversation)
         if current and conversation.summary != earlier:
             self._summaries.begin(conversation)
@@ -183,7 +185,7 @@ class AgentBridge:
         if row is not None:
             self._delivery.put(row)
 
-    async def _store_late(self) -> None:
+    async def store_late(self) -> None:
         """Ends of earlier runs that the store could not take when they ended."""
         for key, late in list(self._late.items()):
             # After a /new in the meantime its mark would bring the past context back.
@@ -211,6 +213,9 @@ class AgentBridge:
         log.info(acted.event, **acted.fields)
         conversation.acted[acted.event] += 1
         self._metrics.count(acted.event)
+
+    def observe(self, what: str, seconds: float) -> None:
+        self._metrics.observe(what, seconds)
 
     async def count_effect(self, request_id: str) -> None:
         await self._store.count_effect(request_id)
@@ -249,9 +254,14 @@ class _RunProgress:
     async def drive(self, view: LiveView) -> None:
         message = joined(self.requests)
         self._conversation.language_sample = text_of(blocks_of(message))
+        begun, silent = perf_counter(), True
         async with aclosing(self.executor.run_stream(message, self._work.token)) as events:
             async for event in events:
+                if silent and isinstance(event, TextDelta):
+                    silent = False
+                    self._bridge.observe("first_text", perf_counter() - begun)
                 await self._show(event, view)
+        self._bridge.observe("run", perf_counter() - begun)
 
     async def _show(self, event: Event, view: LiveView) -> None:
         match event:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import structlog
 from agent.cancel import CancelTokenRegistry
 from agent.executor import AgentParts
 from agent.memory import FileMemory, MemoryFlusher
+from agent.ports import Model
 from agent.toolrun import ToolRunner
 from bridge.access import Access
 from bridge.agent_bridge import AgentBridge
 from bridge.commands import Commands, menu
 from bridge.conversation import Conversations
 from bridge.delivery import Delivery
+from bridge.errors import StoreError
 from bridge.facts import StoredFacts
 from bridge.inbound import Inlet
 from bridge.lock import DirectoryLock
@@ -33,7 +36,9 @@ from bridge.parts import (
     open_tools,
     summary_model,
 )
+from bridge.ports import Store
 from bridge.recovery import recover
+from bridge.retention import retention
 from bridge.sessions import SessionLines
 from bridge.settings import Settings
 from bridge.store.sqlite import SqliteStore
@@ -70,6 +75,9 @@ class App:
         delivery: Delivery,
         conversations: Conversations,
         facts: StoredFacts,
+        metrics: Metrics,
+        store: Store,
+        agent: AgentBridge,
     ) -> None:
         self.channels = channels
         self.inlet = inlet
@@ -77,8 +85,21 @@ class App:
         self.delivery = delivery
         self.conversations = conversations
         self.facts = facts
+        self.metrics = metrics
+        self._store = store
+        self._agent = agent
         self._running = len(channels)
+        self._alive = dict.fromkeys(channels, False)
         self._failure: ChannelError | None = None
+
+    async def readiness(self) -> dict[str, bool]:
+        """What has to work, and whether it does: the store takes writes, each channel runs."""
+        try:
+            await self._store.count("health.probes")
+        except StoreError as error:
+            log.warning("health.store", error=str(error))
+            return {"store": False, **self._alive}
+        return {"store": True, **self._alive}
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Takes events in until `stop` is set, which the last channel to end by itself does too.
@@ -101,6 +122,7 @@ class App:
 
     async def _run_channel(self, channel: Channel, stop: asyncio.Event) -> None:
         """One channel that can't go on ends alone."""
+        self._alive[channel.name] = True
         try:
             await channel.run(self.inlet)
         except ChannelError as error:
@@ -110,6 +132,7 @@ class App:
         except Exception:
             log.exception("channel.crashed", channel=channel.name)
         finally:
+            self._alive[channel.name] = False
             self._running -= 1
             if self._running == 0:
                 stop.set()
@@ -121,6 +144,77 @@ class App:
             if evicted := self.conversations.evict_idle(busy):
                 log.info("session.evicted", sessions=evicted)
             await self.facts.save()
+            await self._agent.store_late()
+
+
+@dataclass(frozen=True, slots=True)
+class _Foundations:
+    """What everything else stands on, opened in this order and closed in the reverse one."""
+
+    store: SqliteStore
+    facts: StoredFacts
+    models: list[Model]
+    channels: dict[str, Channel]
+    parts: AgentParts
+
+
+async def _foundations(settings: Settings, stack: AsyncExitStack) -> _Foundations:
+    data_dir = Path(settings.data_dir)
+    stack.enter_context(DirectoryLock(data_dir))
+    store = await SqliteStore.open(data_dir / DATABASE)
+    stack.push_async_callback(store.close)
+    facts = StoredFacts(store, await store.model_facts())
+    stack.push_async_callback(facts.save)
+    flusher = MemoryFlusher(FileMemory(data_dir / "memory"))
+    stack.push_async_callback(flusher.aclose)
+    runner = ToolRunner(settings.agent.tool_timeout)
+    stack.push_async_callback(runner.aclose)
+    models = open_models(settings)
+    channels = open_channels(settings, data_dir)
+    for model in models:
+        stack.push_async_callback(model.aclose)
+    for channel in channels.values():
+        stack.push_async_callback(channel.aclose)
+    tools, agent = open_tools(settings), agent_settings(settings)
+    parts = AgentParts(models, tools, agent, runner, flusher, facts.facts, SystemClock())
+    return _Foundations(store, facts, models, channels, parts)
+
+
+def _wired(settings: Settings, base: _Foundations, stack: AsyncExitStack) -> App:
+    session, language = settings.session, settings.agent.language
+    store, channels = base.store, base.channels
+    metrics, registry = Metrics(), CancelTokenRegistry()
+    delivery = Delivery(store, channels, metrics)
+    conversations = Conversations(store, language, session.idle_evict)
+    summaries = Summaries(summary_model(base.models), store, language)
+    stack.push_async_callback(summaries.aclose)
+    agent = AgentBridge(
+        base.parts,
+        store,
+        conversations,
+        channels,
+        delivery,
+        metrics,
+        summaries,
+        max_running=session.max_running,
+    )
+    lines = SessionLines(agent.run, registry, queue_limit=session.queue_limit)
+    inlet = Inlet(
+        store,
+        Access(store, access_policies(settings)),
+        lines,
+        registry,
+        Commands(store, lines, registry, conversations),
+        delivery,
+        metrics,
+        busy=busy_modes(settings),
+        queue_limit=session.queue_limit,
+    )
+    metrics.gauge("running", lambda: lines.totals()[0])
+    metrics.gauge("queued", lambda: lines.totals()[1])
+    metrics.gauge("undelivered", delivery.totals)
+    metrics.gauge("conversations_in_memory", lambda: len(conversations))
+    return App(channels, inlet, lines, delivery, conversations, base.facts, metrics, store, agent)
 
 
 @asynccontextmanager
@@ -130,63 +224,22 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
     Raises bridge.errors.SteadybotError and channels.base.ChannelSetupError.
     """
     async with AsyncExitStack() as stack:
-        data_dir = Path(settings.data_dir)
-        stack.enter_context(DirectoryLock(data_dir))
-        store = await SqliteStore.open(data_dir / DATABASE)
-        stack.push_async_callback(store.close)
-        facts = StoredFacts(store, await store.model_facts())
-        stack.push_async_callback(facts.save)
-        flusher = MemoryFlusher(FileMemory(data_dir / "memory"))
-        stack.push_async_callback(flusher.aclose)
-        runner = ToolRunner(settings.agent.tool_timeout)
-        stack.push_async_callback(runner.aclose)
-        models = open_models(settings)
-        for model in models:
-            stack.push_async_callback(model.aclose)
-        channels = open_channels(settings, data_dir)
-        for channel in channels.values():
-            stack.push_async_callback(channel.aclose)
+        base = await _foundations(settings, stack)
+        app = _wired(settings, base, stack)
+        await stack.enter_async_context(retention(base.store, settings.retention_days))
+        if settings.health.port is not None:
+            from bridge.health import serve_health  # a web server only where one is asked for
 
-        parts = AgentParts(
-            models, open_tools(settings), agent_settings(settings), runner, flusher, facts.facts, SystemClock()
-        )
-        metrics = Metrics()
-        registry = CancelTokenRegistry()
-        delivery = Delivery(store, channels, metrics)
-        conversations = Conversations(store, settings.agent.language, settings.session.idle_evict)
-        summaries = Summaries(summary_model(models), store, settings.agent.language)
-        stack.push_async_callback(summaries.aclose)
-        agent = AgentBridge(
-            parts,
-            store,
-            conversations,
-            channels,
-            delivery,
-            metrics,
-            summaries,
-            max_running=settings.session.max_running,
-        )
-        lines = SessionLines(agent.run, registry, queue_limit=settings.session.queue_limit)
-        inlet = Inlet(
-            store,
-            Access(store, access_policies(settings)),
-            lines,
-            registry,
-            Commands(store, lines, registry, conversations),
-            delivery,
-            metrics,
-            busy=busy_modes(settings),
-            queue_limit=settings.session.queue_limit,
-        )
+            await stack.enter_async_context(serve_health(settings.health, app.metrics, app.readiness))
         commands = menu(bridge_texts(settings.agent.language))
-        await asyncio.gather(*(channel.start(commands) for channel in channels.values()))
-        await recover(store, inlet.resume, delivery, metrics, list(channels))
+        await asyncio.gather(*(channel.start(commands) for channel in base.channels.values()))
+        await recover(base.store, app.inlet.resume, app.delivery, app.metrics, list(base.channels))
         try:
-            yield App(channels, inlet, lines, delivery, conversations, facts)
+            yield app
         finally:
             grace = settings.session.shutdown_grace
-            await lines.drain(grace)
-            await delivery.drain(min(grace, 5.0))
+            await app.lines.drain(grace)
+            await app.delivery.drain(min(grace, 5.0))
 
 
 @contextmanager

@@ -58,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     allow.add_argument("channel")
     allow.add_argument("code", metavar="CODE_OR_ID")
     add("sessions", _sessions, "list the conversations")
+    history = add("export", _export, "write the whole history of one conversation")
+    history.add_argument("session", help="as `steadybot sessions` names it")
+    history.add_argument("--format", choices=("md", "json"), default="md")
+    history.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
     backup = add("backup", _backup, "write a consistent copy of the database, also while the bot runs")
     backup.add_argument("target", type=Path)
     return parser
@@ -114,6 +118,22 @@ def _sessions(arguments: argparse.Namespace) -> int:
 
     for line in asyncio.run(list_sessions(_settings(arguments))):
         _say(line)
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from bridge.admin import export_session
+
+    text = asyncio.run(export_session(_settings(arguments), arguments.session, arguments.format))
+    if arguments.output is None:
+        _say(text)
+        return 0
+    try:
+        with arguments.output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise SteadybotError(f"{arguments.output}: can't be written ({error.strerror})") from error
+    _say(f"written: {arguments.output}")
     return 0
 
 

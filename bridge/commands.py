@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 
 from bridge.conversation import Conversations
+from bridge.export import MEDIA_TYPES, export, file_name
 from bridge.ports import CancelSignal, Store
 from bridge.sessions import SessionLines
 from bridge.texts import BridgeTexts
-from channels.base import CommandInfo, Inbound, Place
+from channels.base import CommandInfo, Inbound, OutFile, Place
 
 ALIASES = {"stop": "cancel", "start": "help"}
 """Other names of commands; /start is what Telegram sends when a person opens the bot."""
@@ -17,7 +18,7 @@ ALIASES = {"stop": "cancel", "start": "help"}
 BARE = frozenset({"cancel", "stop"})
 """Words that are a command when they stand alone, where slash commands don't reach (a thread in Slack)."""
 
-NAMES = ("cancel", "new", "status", "help")
+NAMES = ("cancel", "new", "status", "history", "help")
 
 _PATTERN = re.compile(r"\s*/([A-Za-z]+)(?:@\w+)?(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -28,6 +29,14 @@ class Command:
 
     name: str
     args: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says, and the files that come with it."""
+
+    text: str
+    files: tuple[OutFile, ...] = ()
 
 
 def parse_command(text: str, *, bare: bool = False) -> Command | None:
@@ -67,18 +76,26 @@ class Commands:
             return texts.nothing_running
         return texts.cancelled_one if stopped == 1 else texts.cancelled_many.format(count=stopped)
 
-    async def carry_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> str:
+    async def carry_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> Answer:
         match command.name:
             case "new":
                 self._cancels.cancel_session(inbound.place.session_id)
                 await self._store.new_context(inbound.place.session_id)
                 self._conversations.start_anew(inbound.place)
-                return texts.new_context
+                return Answer(texts.new_context)
             case "status":
-                return await self._status(inbound.place, texts)
+                return Answer(await self._status(inbound.place, texts))
+            case "history":
+                return await self._history(inbound.place, texts)
             case _:
                 lines = [f"- `/{name}` – {texts.commands[name]}" for name in NAMES]
-                return "\n".join([texts.help_heading, "", *lines])
+                return Answer("\n".join([texts.help_heading, "", *lines]))
+
+    async def _history(self, place: Place, texts: BridgeTexts) -> Answer:
+        history = await self._store.history(place.session_id)
+        text = export(place.session_id, history, "md")
+        file = OutFile(file_name(place.session_id, "md"), MEDIA_TYPES["md"], text.encode("utf-8"))
+        return Answer(texts.history.format(count=len(history)), (file,))
 
     def _cancel_own(self, inbound: Inbound) -> int:
         """A slash command carries no thread: it stops what this person started anywhere in this channel."""

@@ -96,7 +96,8 @@ class Delivery:
                 return
             attempt += 1
             try:
-                posted = await self._channels[outgoing.place.channel].deliver(outgoing)
+                with self._metrics.timed("delivery"):
+                    posted = await self._channels[outgoing.place.channel].deliver(outgoing)
             except TryLater as error:
                 if attempt >= MAX_ATTEMPTS:
                     await self._give_up(row, str(error))

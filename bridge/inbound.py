@@ -12,7 +12,7 @@ import structlog
 
 from agent.messages import Block, Message, text_block
 from bridge.access import Access
-from bridge.commands import Command, Commands, parse_command
+from bridge.commands import Answer, Command, Commands, parse_command
 from bridge.delivery import Delivery
 from bridge.errors import StoreError
 from bridge.metrics import Metrics
@@ -57,7 +57,8 @@ class Inlet:
         self._recent: OrderedDict[str, None] = OrderedDict()
 
     async def accept(self, inbound: Inbound) -> Accepted:
-        accepted = await self._accept(inbound)
+        with self._metrics.timed("accept"):
+            accepted = await self._accept(inbound)
         self._metrics.count(f"accept.{accepted}")
         log.debug("accept", result=accepted, session=inbound.place.session_id)
         return accepted
@@ -141,17 +142,17 @@ class Inlet:
             raise
         if not fresh:
             return Accepted.DUPLICATE
-        answer = await self._carried_out(command, inbound, texts)
-        await self._say(Outgoing(inbound.place, answer, reply_to=inbound.message_ref))
+        done = await self._carried_out(command, inbound, texts)
+        await self._say(Outgoing(inbound.place, done.text, reply_to=inbound.message_ref, files=done.files))
         return Accepted.COMMAND
 
-    async def _carried_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> str:
+    async def _carried_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> Answer:
         """The answer to a command whose event is taken: it does not come again, so it must be answered now."""
         try:
             return await self._commands.carry_out(command, inbound, texts)
         except StoreError as error:
             log.error("command.failed", command=command.name, error=str(error))
-            return texts.failed
+            return Answer(texts.failed)
 
     async def _answer(self, inbound: Inbound, text: str) -> bool:
         """Marks the event as seen, with its answer in the outbox; False if it was seen before."""

@@ -172,6 +172,10 @@ class Store(Protocol):
 
     async def sessions(self) -> Sequence[SessionInfo]: ...
 
+    async def purge_before(self, at: datetime) -> int:
+        """Deletes what is older, whoever's it is: messages (how many is returned), summaries, ended requests,
+        replies that were sent or given up. What is unfinished stays."""
+
     async def enqueue(self, outgoing: Outgoing, at: datetime) -> OutboxRow:
         """Puts a message into the outbox that belongs to no run (a notice, a reminder)."""
 

@@ -222,6 +222,7 @@ class Settings(Section):
     """The whole config file."""
 
     data_dir: str = Field("./data", min_length=1, description="the database, memory files, the lock")
+    retention_days: Whole | None = Field(None, ge=1, description="older messages are deleted; null: none is")
     log: LogSettings = Field(LogSettings(), description="what is told, and how")
     providers: dict[str, Provider] = Field(default_factory=dict, description="models: any number, any names")
     agent: AgentSection = Field(AgentSection(), description="who answers, and within which bounds")

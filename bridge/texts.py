@@ -23,6 +23,7 @@ class BridgeTexts:
     status_requests: str
     status_defences: str
     status_quiet: str
+    history: str
     queue_full: str
     waiting_for_slot: str
     pairing: str
@@ -43,6 +44,7 @@ ENGLISH = BridgeTexts(
         "cancel": "stop the answer that is running",
         "new": "start a new conversation (the history is kept)",
         "status": "show the model, the context and what is running",
+        "history": "send this conversation as a file",
         "help": "show this list",
     },
     status_model="Model: {model}",
@@ -50,6 +52,7 @@ ENGLISH = BridgeTexts(
     status_requests="Requests: {running} running, {queued} waiting",
     status_defences="Defences: {acted}",
     status_quiet="had nothing to do yet",
+    history="This conversation, {count} messages.",
     queue_full="Too many messages are waiting here ({limit}). This one was not taken; please send it again later.",
     waiting_for_slot="waiting for a free place",
     pairing=(
@@ -76,6 +79,7 @@ CHINESE = BridgeTexts(
         "cancel": "停止正在运行的回答",
         "new": "开始新的对话（历史保留）",
         "status": "显示模型、上下文和正在运行的请求",
+        "history": "将此对话作为文件发送",
         "help": "显示此列表",
     },
     status_model="模型：{model}",
@@ -83,6 +87,7 @@ CHINESE = BridgeTexts(
     status_requests="请求：{running} 个运行中，{queued} 个等待中",
     status_defences="防线：{acted}",
     status_quiet="尚未触发",
+    history="此对话，共 {count} 条消息。",
     queue_full="此处等待的消息过多（{limit} 条）。这条没有被接收，请稍后再发。",
     waiting_for_slot="正在等待空位",
     pairing="机器人还不认识你。你的 id 是 {user_id}，配对码是 {code}。机器人的管理者可用以下命令放行：\n\n    steadybot allow {channel} {code}",

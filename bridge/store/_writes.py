@@ -21,6 +21,8 @@ from bridge.store._rows import (
 from channels.base import Outgoing, Place
 
 CODE_LASTS = timedelta(days=1)
+EVENTS_LAST = timedelta(days=7)
+"""How much longer than messages the names of events are kept."""
 
 
 def accept(db: sqlite3.Connection, new: NewRequest) -> int | None:
@@ -137,6 +139,27 @@ def retry(
 
 def give_up(db: sqlite3.Connection, row_id: int, why: str) -> None:
     db.execute("UPDATE outbox SET state = 'given_up', why = ? WHERE id = ?", (plain_text(why), row_id))
+
+
+def purge_before(db: sqlite3.Connection, at: datetime) -> int:
+    limit = time_text(at)
+    db.execute("DELETE FROM inbox WHERE state IN ('done', 'failed') AND received_at < ?", (limit,))
+    gone = db.execute(
+        "DELETE FROM messages WHERE created_at < ?"
+        " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.message_id = messages.id)",
+        (limit,),
+    ).rowcount
+    db.execute("DELETE FROM outbox WHERE state <> 'pending' AND created_at < ?", (limit,))
+    # A platform may send an event again for some days; its name holds nothing that anybody said.
+    db.execute("DELETE FROM events WHERE seen_at < ?", (time_text(at - EVENTS_LAST),))
+    db.execute("UPDATE sessions SET summary = '', summary_turns = 0 WHERE last_at < ?", (limit,))
+    db.execute(
+        "DELETE FROM sessions WHERE last_at < ?"
+        " AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.session_id)"
+        " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.session_id = sessions.session_id)",
+        (limit,),
+    )
+    return gone
 
 
 def allow(db: sqlite3.Connection, channel: str, user_id: str, at: datetime) -> None:

@@ -118,6 +118,9 @@ class SqliteStore:
     async def sessions(self) -> Sequence[SessionInfo]:
         return await self._read(_reads.sessions)
 
+    async def purge_before(self, at: datetime) -> int:
+        return await self._write(_writes.purge_before, at)
+
     async def enqueue(self, outgoing: Outgoing, at: datetime) -> OutboxRow:
         return await self._write(_writes.enqueue, outgoing, at)
 

@@ -45,7 +45,7 @@ def provider(keys: str) -> str:
 
 
 NO_YAML = "this is no YAML: "
-KNOWN = "known here: agent, channels, data_dir, health, log, providers, session, tools"
+KNOWN = "known here: agent, channels, data_dir, health, log, providers, retention_days, session, tools"
 NOT_YET = "is not in this version yet; take it out"
 
 MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
@@ -410,13 +410,12 @@ MISTAKES: dict[str, list[tuple[str, list[str]]]] = {
         ),
         (
             "tools:\n  memory: {enabled: on}\n  reminders: {enabled: 'true'}\n  web_fetch: {enabled: true}\n"
-            "  mcp: {x: {command: [y]}}\nhealth: {port: 8080}\n",
+            "  mcp: {x: {command: [y]}}\n",
             [
                 f"2: tools.memory.enabled: {NOT_YET}",
                 f"3: tools.reminders.enabled: {NOT_YET}",
                 f"4: tools.web_fetch.enabled: {NOT_YET}",
                 f"5: tools.mcp: {NOT_YET}",
-                f"6: health.port: {NOT_YET}",
             ],
         ),
     ],
