@@ -140,7 +140,7 @@ async def _evicted(b: Bot) -> float:
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     sessions = int(sys.argv[1]) if len(sys.argv) > 1 else SESSIONS
-    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before, Python {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory() as folder:
         with server("bench._firehose", "--chunks", str(CHUNKS), "--interval", str(INTERVAL)) as url:
             table(asyncio.run(streaming(Path(folder), url, sessions)))
