@@ -49,7 +49,7 @@ class Collector(Protocol):
 
 class Crowd:
     """How many streams are open in this process, and what follows for each: a pause between two reads, so that
-    one wake-up brings what came in the meantime. A wake-up costs more than an event (docs/decisions/0006)."""
+    one wake-up brings what came in the meantime. A wake-up costs more than an event (docs/decisions/0005)."""
 
     FROM, FULL = 50, 1000
     LONGEST = 0.15
