@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, target
+from hypothesis import example, given, target
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -616,6 +616,20 @@ async def live(drawn: Sequence[Plan]) -> int:
     return len(outcomes)
 
 
+def calls(name: str, **more: Any) -> Piece:
+    return Piece("call", name=name, **more)
+
+
+# A stop while the tool runs: what was said before its call is kept once.
+@example([Plan("q", (Saying((Piece("text", "a"), calls("hangs"))),), (Stop(7, "cancel"),))])
+# A call without an id has a result all the same.
+@example([Plan("q", (Saying((calls("works", id=""), calls("works", id="", n=1))),))])
+# A tool that is being stopped when the process is.
+@example([Plan("q", (Saying((calls("stubborn"),)),), (Stop(5, "cancel"), Stop(6, "shutdown")))])
+# A stream that breaks, and says something else when it is sent again.
+@example([Plan("q", (Saying((Piece("text", "ab"),), fault="cut", fails_after=2), Saying((Piece("text", "b"),))))])
+# Calls up to the limit of steps, and in the closing answer too.
+@example([Plan("q", tuple(Saying((calls("works", n=n),)) for n in range(MAX_TURNS + 1)))])
 @given(sessions)
 def test_whatever_the_model_the_tools_and_the_person_do_each_run_ends_well(drawn: list[Plan]) -> None:
     with pytest.MonkeyPatch.context() as patch, capture_logs():
