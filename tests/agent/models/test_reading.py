@@ -124,6 +124,15 @@ async def test_a_stream_counts_while_it_is_open() -> None:
     assert crowd.open == 0
 
 
+async def test_what_comes_before_the_first_text_does_not_delay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Crowd, "pause", lambda self: 3600.0)
+    body = reads(b": life\n\n", sse(openai_chunk({"role": "assistant"})), sse(openai_chunk({"content": "a"})))
+    stream = read_stream(body, OpenAIAnswer(), timeout=1, faults=FAULTS)
+    async with asyncio.timeout(10):
+        assert await anext(stream) == TextDelta("a")
+    await stream.aclose()
+
+
 async def test_the_first_text_is_not_delayed_and_a_cancel_ends_the_pause(
     model: AnthropicModel | OpenAIModel, server: ModelServer, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
