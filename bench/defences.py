@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+
+import structlog
 
 from agent.cancel import CancelToken
 from agent.events import Event
 from agent.messages import Message, ToolUseBlock, assistant_message, text_block, tool_result, user_message
-from agent.models.anthropic import AnthropicModel
 from agent.models.scripted import Call, Say, ScriptedModel
-from agent.ports import Model, ModelRequest
+from agent.ports import ModelRequest
 from agent.repair import Repairer, sanitize_claude_messages
 from agent.texts import ENGLISH
 from agent.tokens import estimate_text_tokens, estimate_tokens
 from agent.trimming import trim_messages
 from bench._common import quantile, table
 from tests.agent.harness import FunctionTool, HangingTool, ask, bench
-from tests.servers.model_replies import Reply, Stall
+from tests.agent.models.driving import WIRES, model_for
+from tests.servers.model_replies import Reply, Stall, Wire
 from tests.servers.model_server import ModelServer
 
 TRIES = 200
@@ -99,23 +101,24 @@ def trim_rows() -> list[tuple[str, str]]:
     return [("trim 10,000 messages", f"{best(work) * 1e3:.0f} ms (target < 50)")]
 
 
-@asynccontextmanager
-async def provider(*replies: Reply) -> AsyncIterator[tuple[ModelServer, Model]]:
-    async with ModelServer(list(replies)) as server:
-        model = AnthropicModel(name="m", model="m", api_key="k", base_url=server.url, timeout=60)
-        yield server, model
+async def cancelled_streams(wire: Wire, reply: Reply) -> list[float]:
+    """Seconds from each cancel to the moment at which the provider sees its connection closed."""
+    async with ModelServer(lambda body: reply) as server:
+        model = model_for(wire, server, timeout=60)
+        times = []
+        for number in range(1, TRIES + 1):
+            b = bench(model)
+            run = asyncio.create_task(b.run())
+            request = await server.arrived(number)
+            await request.streaming.wait()
+            await asyncio.sleep(0.005)
+            times.append(await _until(b.token, request.closed.wait, run))
         await model.aclose()
+    return times
 
 
-async def cancelled_stream(reply: Reply) -> float:
-    """Seconds from the cancel to the moment at which the provider sees its connection closed."""
-    async with provider(reply) as (server, model):
-        b = bench(model)
-        run = asyncio.create_task(b.run())
-        request = await server.arrived(1)
-        await request.streaming.wait()
-        await asyncio.sleep(0.005)
-        return await _until(b.token, request.closed.wait, run)
+async def many(attempt: Callable[[], Awaitable[float]]) -> list[float]:
+    return [await attempt() for _ in range(TRIES)]
 
 
 async def cancelled_tool() -> float:
@@ -151,15 +154,17 @@ async def _until(
 
 
 async def cancel_rows() -> list[tuple[str, str]]:
-    kinds: list[tuple[str, Callable[[], Awaitable[float]]]] = [
-        ("a streaming model", lambda: cancelled_stream(Reply(["word "] * 2000, interval=0.01))),
-        ("a stalled model", lambda: cancelled_stream(Reply(["word "] * 5, fault=Stall(after=4)))),
-        ("a running tool", cancelled_tool),
-        ("a retry wait", cancelled_wait),
+    streaming, stalled = Reply(["word "] * 2000, interval=0.01), Reply(["word "] * 5, fault=Stall(after=4))
+    streaming, stalled = Reply(["word "] * 2000, interval=0.01), Reply(["word "] * 5, fault=Stall(after=4))
+    kinds: list[tuple[str, Callable[[], Awaitable[list[float]]]]] = [
+        *((f"a streaming model, {wire}", partial(cancelled_streams, wire, streaming)) for wire in WIRES),
+        *((f"a stalled model, {wire}", partial(cancelled_streams, wire, stalled)) for wire in WIRES),
+        ("a running tool", partial(many, cancelled_tool)),
+        ("a retry wait", partial(many, cancelled_wait)),
     ]
     rows = []
-    for name, attempt in kinds:
-        times = [await attempt() for _ in range(TRIES)]
+    for name, attempts in kinds:
+        times = await attempts()
         rows.append(
             (
                 f"cancel to its end, {name}",
@@ -236,6 +241,8 @@ def _bare(request: str) -> str:
 
 
 def main() -> None:
+    # What the runs log is expected here, and would stand between the figures.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
     table([*repair_rows(), *trim_rows()])
     table(asyncio.run(cancel_rows()))
