@@ -625,3 +625,10 @@ def test_a_lost_connection_is_known_by_its_name_wherever_in_an_sdk_it_is_defined
         lost = type("NetworkError", (Exception,), {"__module__": module})
         assert classify(type("ReadError", (lost,), {"__module__": "elsewhere"})("gone")) is ErrorKind.TRANSIENT
     assert classify(type("NetworkError", (Exception,), {"__module__": f"my_{sdk}"})("gone")) is ErrorKind.OTHER
+
+
+def test_a_code_is_read_from_a_bodys_depth_and_a_yes_or_no_is_none() -> None:
+    error = Exception("x")
+    error.body = {"error": {"code": True, "details": [{"reason": "context_length_exceeded"}]}}  # type: ignore[attr-defined]  # as SDKs have it
+    assert fault_of(error).code == "context_length_exceeded"
+    assert classify(error) is ErrorKind.OVERFLOW

@@ -526,6 +526,7 @@ def the_history_is_legal_and_holds_the_question(ran: Ran) -> None:
     if not ran.ended:
         return
     assert anthropic_violations(executor.messages) == []
+    assert ENGLISH.step_limit not in str(executor.messages)
     assert anthropic_violations(executor.last_run_new_messages) == []
     if ran.finished.outcome is Outcome.RESET:
         assert executor.messages == [ran.head]
@@ -544,6 +545,8 @@ def what_is_new_is_what_was_said(ran: Ran) -> None:
     assert new[0]["role"] == "user"
     assert own(new[0]) == own(ran.head)
     assert not any(is_injected(block) for message in new for block in blocks_of(message))
+    if ran.finished.outcome is not Outcome.RESET:
+        assert ENGLISH.lost_result not in str(new)
     said = [
         words
         for message in new
@@ -606,12 +609,15 @@ def the_end_is_told_once_and_as_it_was_shown(ran: Ran) -> None:
 async def live(drawn: Sequence[Plan]) -> int:
     session = Session()
     outcomes = set()
-    for plan in drawn:
-        ran = await session.run(plan)
-        outcomes.add(ran.finished.outcome if ran.ended else None)
-    last = await session.run(Plan("and now", ()))
-    assert last.finished.outcome is Outcome.COMPLETED
-    assert last.finished.text == "done"
+    try:
+        for plan in drawn:
+            ran = await session.run(plan)
+            outcomes.add(ran.finished.outcome if ran.ended else None)
+        last = await session.run(Plan("and now", ()))
+        assert last.finished.outcome is Outcome.COMPLETED
+        assert last.finished.text == "done"
+    finally:
+        session.far.release.set()
     await session.aclose()
     return len(outcomes)
 
@@ -621,13 +627,15 @@ def calls(name: str, **more: Any) -> Piece:
 
 
 # A stop while the tool runs: what was said before its call is kept once.
-@example([Plan("q", (Saying((Piece("text", "a"), calls("hangs"))),), (Stop(7, "cancel"),))])
+@example([Plan("q", (Saying((Piece("text", "a"), calls("hangs"))),), (Stop(6, "cancel"),))])
 # A call without an id has a result all the same.
 @example([Plan("q", (Saying((calls("works", id=""), calls("works", id="", n=1))),))])
 # A tool that is being stopped when the process is.
 @example([Plan("q", (Saying((calls("stubborn"),)),), (Stop(5, "cancel"), Stop(6, "shutdown")))])
 # A stream that breaks, and says something else when it is sent again.
 @example([Plan("q", (Saying((Piece("text", "ab"),), fault="cut", fails_after=2), Saying((Piece("text", "b"),))))])
+# A user's word that comes while a tool runs is the bridge's to store.
+@example([Plan("q", (Saying((calls("works"),)),), steering=("st",))])
 # Calls up to the limit of steps, and in the closing answer too.
 @example([Plan("q", tuple(Saying((calls("works", n=n),)) for n in range(MAX_TURNS + 1)))])
 @given(sessions)

@@ -578,3 +578,18 @@ def test_a_message_without_a_role_gets_one_and_counts_as_one_repair() -> None:
     assert sanitize_claude_messages(messages) == 1
     assert messages == [{"role": "user", "content": [{"type": "text", "text": "who am I?"}]}]
     assert sanitize_claude_messages(messages) == 0
+
+
+def test_a_message_without_a_role_is_the_assistants_where_it_calls_a_tool() -> None:
+    calling = cast("Message", {"content": [use("a")]})
+    assert repaired(user("hi"), calling, user(result("a"))) == [user("hi"), assistant(use("a")), user(result("a"))]
+
+
+@pytest.mark.parametrize(
+    "content", [["plain"], ["plain", {"type": "video"}], [{"type": "text", "text": "plain"}, 3]]
+)
+def test_what_a_result_may_not_hold_is_mended_or_goes_whether_others_go_or_not(content: list[object]) -> None:
+    messages = [user("hi"), assistant(use("a")), user(result("a", content))]
+    sanitize_claude_messages(messages)
+    assert anthropic_violations(messages) == []
+    assert "plain" in str(messages[2])

@@ -582,10 +582,11 @@ def test_a_legal_history_stays_legal(
     assert sanitize_claude_messages(messages) == 0
 
 
-def test_the_report_weighs_what_stood_there_before_results_were_cut() -> None:
+@pytest.mark.parametrize("max_turns", [20, 1])
+def test_the_report_weighs_what_stood_there_before_results_were_cut(max_turns: int) -> None:
     messages = history(2, result="r" * 60_000)
     before = estimate_tokens(messages)
-    report = trim(messages)
+    report = trim(messages, max_turns=max_turns)
     assert report.truncated == 1
     assert report.tokens_before == before
     assert report.tokens_after == estimate_tokens(messages) < before
