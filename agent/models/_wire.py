@@ -52,7 +52,7 @@ class Crowd:
     one wake-up brings what came in the meantime. A wake-up costs more than an event (docs/decisions/0005)."""
 
     FROM, FULL = 50, 1000
-    LONGEST = 0.15
+    LONGEST = 0.1
 
     def __init__(self) -> None:
         self.open = 0
