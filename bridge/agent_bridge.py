@@ -109,7 +109,9 @@ class AgentBridge:
         if self._slots.locked():
             log.info("run.waits_for_slot")
             lead = work.requests[-1]
-            view.status(bridge_texts("auto", text_of(blocks_of(lead.message))).waiting_for_slot)
+            view.status(
+                bridge_texts(self._parts.settings.language, text_of(blocks_of(lead.message))).waiting_for_slot
+            )
         try:
             with work.token.scope():
                 await self._slots.acquire()
@@ -202,11 +204,20 @@ class AgentBridge:
         lead = requests[-1]
         # The working copy may be half changed; the store is not.
         self._conversations.forget(lead.place)
-        texts = bridge_texts("auto", text_of(blocks_of(lead.message)))
+        texts = bridge_texts(self._parts.settings.language, text_of(blocks_of(lead.message)))
         reply = Outgoing(lead.place, texts.failed, reply_to=lead.message_ref)
         ids = tuple(request.request_id for request in requests)
         end = FinishedRun(ids, lead.place, (), reply, ContextMark(), datetime.now(UTC), RequestState.FAILED)
         await self._store_end(end, None)
+
+    def measure(self, conversation: Conversation) -> None:
+        """Fills in what a run would have, in a conversation that was just read back or begun."""
+        conversation.model = conversation.model or self._parts.models[0].name
+        if not conversation.context_window:
+            executor = AgentExecutor(
+                self._parts, conversation.messages, ToolContext(conversation.place.session_id, "")
+            )
+            conversation.context_tokens, conversation.context_window = executor.context_use()
 
     def note(self, conversation: Conversation, acted: DefenceActed) -> None:
         """One event for each defence that acted: the log, /status and the metrics count the same things."""
@@ -275,8 +286,11 @@ class _RunProgress:
                 view.tool(tool_use_id, ToolLine(name, short_args(args), "running"))
             case ToolFinished(tool_use_id, name, is_error):
                 view.tool_done(tool_use_id, failed=is_error)
-            case Waiting(reason):
+            case Waiting(reason, seconds, attempt):
                 view.status(reason)
+                self._bridge.note(
+                    self._conversation, DefenceActed("recovery.wait", {"seconds": seconds, "attempt": attempt})
+                )
             case DefenceActed():
                 self._bridge.note(self._conversation, event)
             case RunFinished():

@@ -51,6 +51,9 @@ log = structlog.get_logger()
 HOUSEKEEPING_INTERVAL = 30.0
 """Seconds between two rounds of evicting idle sessions and saving what was learned of the models."""
 
+PROBE_TIMEOUT = 5.0
+"""Seconds after which a store that does not answer is not ready."""
+
 DATABASE = "steadybot.sqlite3"
 
 
@@ -95,9 +98,10 @@ class App:
     async def readiness(self) -> dict[str, bool]:
         """What has to work, and whether it does: the store takes writes, each channel runs."""
         try:
-            await self._store.count("health.probes")
-        except StoreError as error:
-            log.warning("health.store", error=str(error))
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                await self._store.count("health.probes")
+        except (StoreError, TimeoutError) as error:
+            log.warning("health.store", error=str(error) or f"no answer within {PROBE_TIMEOUT} s")
             return {"store": False, **self._alive}
         return {"store": True, **self._alive}
 
@@ -113,12 +117,14 @@ class App:
         tasks.add(asyncio.create_task(self._housekeeping(), name="housekeeping"))
         try:
             await stop.wait()
+            # Before the others are ended: a stop that was asked for is none of one channel's failure.
+            failure = self._failure if self._running == 0 else None
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        if self._failure is not None and self._running == 0:
-            raise self._failure
+        if failure is not None:
+            raise failure
 
     async def _run_channel(self, channel: Channel, stop: asyncio.Event) -> None:
         """One channel that can't go on ends alone."""
@@ -204,11 +210,12 @@ def _wired(settings: Settings, base: _Foundations, stack: AsyncExitStack) -> App
         Access(store, access_policies(settings)),
         lines,
         registry,
-        Commands(store, lines, registry, conversations),
+        Commands(store, lines, registry, conversations, agent.measure),
         delivery,
         metrics,
         busy=busy_modes(settings),
         queue_limit=session.queue_limit,
+        texts=lambda sample: bridge_texts(language, sample),
     )
     metrics.gauge("running", lambda: lines.totals()[0])
     metrics.gauge("queued", lambda: lines.totals()[1])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bridge.conversation import Conversations
+from bridge.conversation import Conversation, Conversations
 from bridge.export import MEDIA_TYPES, export, file_name
 from bridge.ports import CancelSignal, Store
 from bridge.sessions import SessionLines
@@ -60,21 +63,36 @@ class Commands:
     """Carries commands out and gives the answer for the user."""
 
     def __init__(
-        self, store: Store, lines: SessionLines, cancels: CancelSignal, conversations: Conversations
+        self,
+        store: Store,
+        lines: SessionLines,
+        cancels: CancelSignal,
+        conversations: Conversations,
+        measure: Callable[[Conversation], None],
     ) -> None:
+        """`measure` fills in the model and the context's size where no run has yet (AgentBridge.measure)."""
         self._store = store
         self._lines = lines
         self._cancels = cancels
         self._conversations = conversations
+        self._measure = measure
 
-    def cancel(self, inbound: Inbound, texts: BridgeTexts) -> str:
-        """Synchronous, since nothing may come before it: the stop is on its way when this returns."""
+    def cancel(self, inbound: Inbound) -> int:
+        """How many requests were stopped. Synchronous, since nothing may come before it: the stop is on its way
+        when this returns."""
         stopped = self._cancels.cancel_session(inbound.place.session_id)
         if not stopped and inbound.place.kind == "group" and inbound.place.thread is None:
             stopped = self._cancel_own(inbound)
-        if not stopped:
-            return texts.nothing_running
-        return texts.cancelled_one if stopped == 1 else texts.cancelled_many.format(count=stopped)
+        return stopped
+
+    def sample(self, place: Place) -> str:
+        """What was last asked in this conversation, which tells its language; empty if it is not in memory."""
+        conversation = self._conversations.peek(place)
+        return conversation.language_sample if conversation is not None else ""
+
+    async def sample_read(self, place: Place) -> str:
+        """The same, read from the store where it must be. Raises bridge.errors.StoreError."""
+        return (await self._conversations.get(place)).language_sample
 
     async def carry_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> Answer:
         match command.name:
@@ -93,7 +111,8 @@ class Commands:
 
     async def _history(self, place: Place, texts: BridgeTexts) -> Answer:
         history = await self._store.history(place.session_id)
-        text = export(place.session_id, history, "md")
+        # In a thread: some conversations are as long as books, and others are being answered meanwhile.
+        text = await asyncio.to_thread(export, place.session_id, history, "md")
         file = OutFile(file_name(place.session_id, "md"), MEDIA_TYPES["md"], text.encode("utf-8"))
         return Answer(texts.history.format(count=len(history)), (file,))
 
@@ -110,17 +129,28 @@ class Commands:
 
     async def _status(self, place: Place, texts: BridgeTexts) -> str:
         conversation = await self._conversations.get(place)
+        self._measure(conversation)
         running, queued = self._lines.counts(place)
-        acted = ", ".join(f"{event} ×{count}" for event, count in sorted(conversation.acted.items()))
-        lines = [texts.status_requests.format(running=running, queued=queued)]
-        if conversation.model:
-            lines.insert(0, texts.status_model.format(model=conversation.model))
-        if conversation.context_window:
-            share = conversation.context_tokens / conversation.context_window
-            lines.append(
-                texts.status_context.format(
-                    tokens=conversation.context_tokens, window=conversation.context_window, share=share
-                )
-            )
-        lines.append(texts.status_defences.format(acted=acted or texts.status_quiet))
+        tokens, window = conversation.context_tokens, conversation.context_window
+        lines = [
+            texts.status_model.format(model=conversation.model),
+            texts.status_context.format(tokens=tokens, window=window, share=tokens / window),
+            texts.status_requests.format(running=running, queued=queued),
+            texts.status_defences.format(acted=in_words(conversation.acted, texts) or texts.status_quiet),
+        ]
         return "\n".join(f"- {line}" for line in lines)
+
+
+def cancelled(stopped: int, texts: BridgeTexts) -> str:
+    """The answer to /cancel."""
+    if not stopped:
+        return texts.nothing_running
+    return texts.cancelled_one if stopped == 1 else texts.cancelled_many.format(count=stopped)
+
+
+def in_words(acted: Counter[str], texts: BridgeTexts) -> str:
+    """What the defences did, for a person; an event without words of its own goes by its name in the log."""
+    words: Counter[str] = Counter()
+    for event, count in acted.items():
+        words[texts.acted.get(event, event)] += count
+    return texts.comma.join(f"{what} ×{count}" for what, count in sorted(words.items()))

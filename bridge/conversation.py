@@ -77,7 +77,9 @@ class Conversations:
         """An empty context; what the defences did stays counted."""
         old = self._known.get(place.session_id)
         if old is not None:
-            self._known[place.session_id] = Conversation(place, model=old.model, acted=old.acted)
+            self._known[place.session_id] = Conversation(
+                place, language_sample=old.language_sample, model=old.model, acted=old.acted
+            )
 
     def evict_idle(self, busy: set[str]) -> int:
         """Drops from memory what was not used for `idle_evict` seconds and is not busy now."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -55,6 +55,7 @@ async def serve_health(settings: HealthSection, metrics: Metrics, ready: Readine
     """Serves while it is entered, and gives the port. Raises SteadybotError where the port can't be had."""
     registry = CollectorRegistry()
     registry.register(_Families(metrics))
+    ProcessCollector(registry=registry)
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"ok": True})

@@ -12,7 +12,7 @@ import structlog
 
 from agent.messages import Block, Message, text_block
 from bridge.access import Access
-from bridge.commands import Answer, Command, Commands, parse_command
+from bridge.commands import Answer, Command, Commands, cancelled, parse_command
 from bridge.delivery import Delivery
 from bridge.errors import StoreError
 from bridge.metrics import Metrics
@@ -125,10 +125,11 @@ class Inlet:
     async def _command(self, command: Command, inbound: Inbound) -> Accepted:
         if self._seen(inbound.event_keys):
             return Accepted.DUPLICATE
-        texts = self._texts(inbound.text)
         if command.name == "cancel":
             # Before it is stored: the stop must not wait for a disk.
-            answer = self._commands.cancel(inbound, texts)
+            stopped = self._commands.cancel(inbound)
+            self._metrics.count("cancel", stopped)
+            answer = cancelled(stopped, self._texts(command.args or self._commands.sample(inbound.place)))
             try:
                 fresh = await self._answer(inbound, answer)
             except StoreError as error:  # it is carried out all the same, and must not be a second time
@@ -142,17 +143,19 @@ class Inlet:
             raise
         if not fresh:
             return Accepted.DUPLICATE
-        done = await self._carried_out(command, inbound, texts)
+        done = await self._carried_out(command, inbound)
         await self._say(Outgoing(inbound.place, done.text, reply_to=inbound.message_ref, files=done.files))
         return Accepted.COMMAND
 
-    async def _carried_out(self, command: Command, inbound: Inbound, texts: BridgeTexts) -> Answer:
+    async def _carried_out(self, command: Command, inbound: Inbound) -> Answer:
         """The answer to a command whose event is taken: it does not come again, so it must be answered now."""
         try:
-            return await self._commands.carry_out(command, inbound, texts)
+            # A command alone says nothing of its sender's language; the conversation does.
+            sample = command.args or await self._commands.sample_read(inbound.place)
+            return await self._commands.carry_out(command, inbound, self._texts(sample))
         except StoreError as error:
             log.error("command.failed", command=command.name, error=str(error))
-            return Answer(texts.failed)
+            return Answer(self._texts(command.args or self._commands.sample(inbound.place)).failed)
 
     async def _answer(self, inbound: Inbound, text: str) -> bool:
         """Marks the event as seen, with its answer in the outbox; False if it was seen before."""

@@ -12,10 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from agent.events import Usage
+from agent.events import Outcome, Usage
+from channels.base import Accepted
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds in seconds of all histograms; what took longer is in one more bucket."""
+
+FROM_THE_START = (
+    *(f"accept.{accepted}" for accepted in Accepted),
+    *(f"run.{outcome}" for outcome in Outcome),
+    *(f"delivery.{what}" for what in ("sent", "retry", "given_up")),
+    *(f"recovery.{what}" for what in ("resumed", "asked", "set_aside")),
+    "cancel",
+)
+"""Events that are shown as 0 before the first one: an alarm on an increase would else miss that one."""
 
 
 @dataclass(slots=True)
@@ -34,7 +44,7 @@ class Metrics:
     """Counters, gauges and histograms of this process. A gauge is a function that is asked when somebody looks."""
 
     def __init__(self) -> None:
-        self._events: Counter[str] = Counter()
+        self._events: Counter[str] = Counter(dict.fromkeys(FROM_THE_START, 0))
         self._tokens: Counter[str] = Counter()
         self._times: dict[str, Histogram] = {}
         self._gauges: dict[str, Callable[[], int]] = {}

@@ -13,13 +13,14 @@ from bridge.ports import Store
 
 log = structlog.get_logger()
 
+DAY = 86400.0
 LATE = 3600
 """Seconds by which a daily run may be late (a sleeping machine) and is still made."""
 
 
 @asynccontextmanager
-async def retention(store: Store, days: int | None) -> AsyncIterator[None]:
-    """Runs while it is entered."""
+async def retention(store: Store, days: int | None, every: float = DAY) -> AsyncIterator[None]:
+    """Runs while it is entered, `every` so many seconds."""
     if days is None:
         yield
         return
@@ -27,7 +28,7 @@ async def retention(store: Store, days: int | None) -> AsyncIterator[None]:
     from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
     scheduler = AsyncIOScheduler(timezone=UTC)
-    scheduler.add_job(purge, "interval", (store, days), days=1, misfire_grace_time=LATE, coalesce=True)
+    scheduler.add_job(purge, "interval", (store, days), seconds=every, misfire_grace_time=LATE, coalesce=True)
     await purge(store, days)
     scheduler.start()
     try:

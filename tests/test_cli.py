@@ -195,3 +195,19 @@ async def test_check_asks_the_platforms(tmp_path: Path) -> None:
         assert "steady_bot" in done.stdout
         assert "privacy" in done.stdout.lower()
         assert done.returncode == 0, done.stdout
+
+
+def test_a_conversation_is_exported_to_read_or_to_keep_and_nothing_is_written_over(tmp_path: Path) -> None:
+    steadybot("run", cwd=tmp_path, typed="(17 + 4) * 2\n")
+    read = steadybot("export", "console/local", cwd=tmp_path)
+    assert (read.returncode, read.stderr) == (0, "")
+    assert "## Person, " in read.stdout
+    assert "- tool `calculator` " in read.stdout
+    kept = steadybot("export", "console/local", "--format", "json", "-o", "c.json", cwd=tmp_path)
+    assert kept.returncode == 0
+    whole = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    assert [message["role"] for message in whole["messages"]] == ["user", "assistant", "user", "assistant"]
+    assert "c.json: can't be written" in one_line(
+        steadybot("export", "console/local", "-o", "c.json", cwd=tmp_path), 1
+    )
+    assert 'no session "nobody"' in one_line(steadybot("export", "nobody", cwd=tmp_path), 1)

@@ -191,7 +191,7 @@ async def bot(
             parts, store, conversations, channels, delivery, metrics, summaries, max_running=max_running
         )
         lines = SessionLines(agent.run, registry, queue_limit=queue_limit)
-        commands = Commands(store, lines, registry, conversations)
+        commands = Commands(store, lines, registry, conversations, agent.measure)
         access = Access(store, {channel.name: policy or AccessPolicy("everyone")})
         inlet = Inlet(
             store,

@@ -259,7 +259,7 @@ async def test_status_shows_model_context_and_defences(path: Path) -> None:
         status = (await b.channel.texts(2))[-1]
     assert "scripted" in status
     assert "200,000 tokens" in status
-    assert "recovery.empty_answer ×1" in status
+    assert "empty answer asked for again ×1" in status
 
 
 async def test_help_lists_the_commands(path: Path) -> None:
