@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -164,6 +165,17 @@ async def test_ready_names_the_channel_that_ended_and_is_ready_only_with_all(
     assert await ready_while_serving() == (200, {"store": True, "telegram": True})
     channels["slack"] = EndingChannel("slack")
     assert await ready_while_serving() == (503, {"store": True, "telegram": True, "slack": False})
+
+
+async def test_commands_answer_in_the_language_that_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = KeepingChannel("console")
+    monkeypatch.setattr("bridge.app.open_channels", lambda settings, data_dir: {"console": channel})
+    settings = parse_settings(f"data_dir: '{tmp_path}'\nagent: {{language: zh}}\n", "c", {})
+    async with open_app(settings) as app:
+        await app.inlet.accept(said("/help", Place("console", "local")))
+        assert (await channel.texts(1))[0].startswith(CHINESE.help_heading)
 
 
 async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
@@ -363,6 +375,19 @@ async def test_retention_deletes_what_is_old_and_leaves_what_is_open(path: Path)
     assert await store.purge_before(now + timedelta(days=1)) == 4
     assert {info.place.chat for info in await store.sessions()} == {"4"}
     await store.close()
+
+
+async def test_every_foreign_key_has_an_index_so_that_deleting_does_not_read_whole_tables(path: Path) -> None:
+    await (await SqliteStore.open(path)).close()
+    db = sqlite3.connect(path)
+    missing = []
+    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        whole = [index for _, index, _, _, partial in db.execute(f"PRAGMA index_list({table})") if not partial]
+        led_by = {db.execute(f"PRAGMA index_info({index})").fetchone()[2] for index in whole}
+        keys = {key[3] for key in db.execute(f"PRAGMA foreign_key_list({table})")}
+        missing += [(table, key) for key in keys - led_by]
+    db.close()
+    assert missing == []
 
 
 async def test_retention_runs_at_start_and_is_off_unless_configured(path: Path) -> None:
